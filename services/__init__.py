@@ -1,0 +1,1 @@
+"""The three services. They share a schema and nothing else."""

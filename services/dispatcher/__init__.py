@@ -1,0 +1,1 @@
+"""Reports how notifications ended, by signed webhooks."""

@@ -1,0 +1,1 @@
+"""Accepts notifications and answers about them. Never delivers."""

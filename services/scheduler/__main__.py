@@ -1,0 +1,42 @@
+"""The scheduler process: `python -m services.scheduler`."""
+
+import asyncio
+from datetime import timedelta
+
+from services.scheduler import accept, rpc
+from services.scheduler.settings import Settings
+from services.scheduler.store import Store
+from shared.batching import GroupCommit
+from shared.listener import Notifier, lane_topic
+from shared.paging import Pages
+from shared.process import Process, run
+from shared.store import Store as SharedStore
+
+FLIGHTS = 4
+
+
+async def start(process: Process, settings: Settings) -> None:
+    database = await process.open_database()
+    store = Store(database)
+    notifier = await process.stack.enter_async_context(Notifier(SharedStore(database)))
+    accepting = accept.Accept(
+        store,
+        max_attempts=settings.max_attempts,
+        on_due=lambda channel: notifier.tell(lane_topic(channel)),
+        soon=timedelta(seconds=settings.poll_interval),
+    )
+    group = await process.stack.enter_async_context(
+        GroupCommit(
+            accepting.flush,
+            flights=asyncio.Semaphore(FLIGHTS),
+            key=lambda candidate: candidate.request.key,
+            size=lambda candidate: candidate.size,
+        )
+    )
+    servicer = rpc.Scheduler(store, group, Pages(settings.secret(), "notifications"))
+    health = await process.serve([rpc.service(servicer)])
+    await process.become_ready(database, health)
+
+
+if __name__ == "__main__":
+    run("scheduler", Settings, start)

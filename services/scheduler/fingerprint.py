@@ -1,0 +1,44 @@
+"""Whether two requests under one key are the same request: a hash of their canonical form.
+
+The form has a version, which the fingerprint begins with. It leaves out what is not set, so a field that comes later
+changes no fingerprint of a request that does not use it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from services.scheduler.notification import Request
+
+VERSION = b"\x01"
+
+# What a request means when it does not say.
+DEFAULTS: Mapping[str, object] = {"priority": 2, "at_most_once": False, "category": "", "labels": {}}
+
+
+def fingerprint(request: Request) -> bytes:
+    """One byte of version and a SHA-256. Equal instants are equal in any offset; a delay is what it is."""
+    said = {
+        "channel": request.channel,
+        "address": request.address,
+        "content": request.content,
+        "priority": request.priority,
+        "due": _moment(request.due),
+        "expiry": _moment(request.expiry),
+        "at_most_once": request.at_most_once,
+        "category": request.category,
+        "reference": request.reference,
+        "labels": request.labels,
+    }
+    form = {name: value for name, value in said.items() if value is not None and value != DEFAULTS.get(name)}
+    text = json.dumps(form, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return VERSION + hashlib.sha256(text.encode()).digest()
+
+
+def _moment(moment: datetime | timedelta | None) -> str | None:
+    if isinstance(moment, datetime):
+        return moment.astimezone(UTC).isoformat(timespec="microseconds")
+    if isinstance(moment, timedelta):
+        return f"+{moment // timedelta(microseconds=1)}us"
+    return None

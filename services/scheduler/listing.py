@@ -1,0 +1,75 @@
+"""Lists, newest first: one index leads, the rest of the filter is applied to at most 10,000 rows a page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+from services.scheduler.notification import Notification
+from shared.paging import NEWEST, Page
+
+SCANNED = 10_000  # the literal in sql/list_*.sql
+
+# An id's time is read a moment before its row's, and the database's clock may step back a little.
+SLACK = timedelta(minutes=1)
+OLDEST = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What must match, where it is set."""
+
+    status: str | None = None
+    channel: str | None = None
+    address: str | None = None
+    reference: str | None = None
+    created_since: datetime | None = None
+    created_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Ids from `after` up to, and without, `before`."""
+
+    before: UUID
+    after: UUID
+
+
+class Store(Protocol):
+    async def list_notifications(
+        self, tenant: str, filter_: Filter, scan: Scan, limit: int
+    ) -> Sequence[Notification]: ...
+    async def find_scan_end(self, tenant: str, filter_: Filter, scan: Scan) -> UUID | None: ...
+
+
+async def list_page(
+    store: Store, tenant: str, filter_: Filter, page: Page
+) -> tuple[Sequence[Notification], UUID | None]:
+    """A page, and the id below which the next one begins. A short or empty page need not be the last."""
+    scan = scan_of(filter_, page)
+    rows = await store.list_notifications(tenant, filter_, scan, page.size)
+    if len(rows) == page.size:
+        return rows, rows[-1].id
+    return rows, await store.find_scan_end(tenant, filter_, scan)
+
+
+def scan_of(filter_: Filter, page: Page) -> Scan:
+    """The range of ids that the page and the filter's times leave: an id begins with its time (RFC 9562, 5.7)."""
+    before = page.before
+    if filter_.created_before:
+        before = min(before, _first_id(filter_.created_before + SLACK))
+    return Scan(before, _first_id(filter_.created_since - SLACK) if filter_.created_since else OLDEST)
+
+
+def _first_id(time: datetime) -> UUID:
+    milliseconds = max(0, int(time.timestamp() * 1000))
+    return UUID(int=min(milliseconds << 80, NEWEST.int))
+
+
+def leading(filter_: Filter) -> Filter:
+    """What the chosen index answers by itself: the most selective that is set."""
+    for name in ("reference", "address", "status"):
+        if getattr(filter_, name) is not None:
+            return replace(Filter(), **{name: getattr(filter_, name)})
+    return Filter()

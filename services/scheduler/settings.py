@@ -1,0 +1,14 @@
+"""The scheduler's settings."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from shared.settings import ProcessSettings
+
+
+class Settings(ProcessSettings):
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = 5
+    """Attempts that a notification may have."""
+    poll_interval: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    """How often workers look by themselves: only what is due sooner is worth a wake-up."""

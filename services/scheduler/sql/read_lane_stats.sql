@@ -1,0 +1,58 @@
+-- read_lane_stats: how a tenant's lanes stand. Each count looks at no more than 10,001 entries of an index, so it is
+-- exact up to there and a lower bound beyond. Suspects stand in an index of their own.
+--   $1 text  tenant
+SELECT lane.channel, due.mine AS due, due.seen > 10000 AS due_bounded, later.mine AS scheduled,
+  later.seen > 10000 AS scheduled_bounded, held.mine AS processing, held.seen > 10000 AS processing_bounded,
+  greatest(coalesce(now() - due.oldest, '0'), '0') AS lag
+FROM (VALUES ('EMAIL'), ('SMS'), ('PUSH')) AS lane (channel)
+CROSS JOIN LATERAL (
+  SELECT count(*) AS seen, count(*) FILTER (WHERE n.tenant_id = $1) AS mine,
+    min(n.next_attempt_at) FILTER (WHERE n.tenant_id = $1) AS oldest
+  FROM (
+    (
+      SELECT n.tenant_id, n.next_attempt_at
+      FROM notifyqueue.notifications AS n
+      WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries >= 2
+        AND n.channel = lane.channel AND n.next_attempt_at <= now()
+      LIMIT 10001
+    )
+    UNION ALL
+    SELECT next.tenant_id, next.next_attempt_at
+    FROM (VALUES (3), (2), (1)) AS class (priority)
+    CROSS JOIN LATERAL (
+      SELECT n.tenant_id, n.next_attempt_at
+      FROM notifyqueue.notifications AS n
+      WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries < 2
+        AND n.channel = lane.channel AND n.priority = class.priority AND n.next_attempt_at <= now()
+      ORDER BY n.next_attempt_at, n.id
+      LIMIT 10001
+    ) AS next
+    LIMIT 10001
+  ) AS n
+) AS due
+CROSS JOIN LATERAL (
+  SELECT count(*) AS seen, count(*) FILTER (WHERE n.tenant_id = $1) AS mine
+  FROM (
+    SELECT next.tenant_id
+    FROM (VALUES (3), (2), (1)) AS class (priority)
+    CROSS JOIN LATERAL (
+      SELECT n.tenant_id
+      FROM notifyqueue.notifications AS n
+      WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries < 2
+        AND n.channel = lane.channel AND n.priority = class.priority AND n.next_attempt_at > now()
+      ORDER BY n.next_attempt_at, n.id
+      LIMIT 10001
+    ) AS next
+    LIMIT 10001
+  ) AS n
+) AS later
+CROSS JOIN LATERAL (
+  SELECT count(*) AS seen, count(*) FILTER (WHERE n.tenant_id = $1 AND n.channel = lane.channel) AS mine
+  FROM (
+    SELECT n.tenant_id, n.channel
+    FROM notifyqueue.notifications AS n
+    WHERE n.status = 'PROCESSING'
+    ORDER BY n.lease_expires_at
+    LIMIT 10001
+  ) AS n
+) AS held

@@ -1,0 +1,1 @@
+"""What the three services have in common. Imports none of them."""

@@ -1,0 +1,116 @@
+"""PostgreSQL, as the services see it: statements from files, connections that are given back clean, faults by kind."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from importlib import resources
+from typing import Any, Protocol, Self
+
+import asyncpg
+from asyncpg.connect_utils import SessionAttribute
+
+from shared.batching import BadItem, Contention
+from shared.errors import DatabaseUnavailable
+
+# SQLSTATE classes and codes (PostgreSQL, appendix A).
+UNAVAILABLE = ("08", "53", "57", "25006", "55P03")  # connection, resources, operator, read-only standby, lock timeout
+CONTENTION = ("40001", "40P01")
+BAD_ITEM = ("22", "23")  # data, constraint
+
+CONNECT_TIMEOUT = 5.0
+COMMAND_TIMEOUT = 15.0  # the server's own statement_timeout is shorter: this one is for a server that is gone
+
+
+class Executor(Protocol):
+    """What runs a statement: the database itself, or one transaction of it."""
+
+    async def fetch(self, query: str, /, *args: object) -> "list[asyncpg.Record]": ...
+
+
+class Database:
+    """A pool that connects when it is needed, so that a process can start, and live, without its database.
+
+    Faults come out as DatabaseUnavailable (try later), Contention (try again), BadItem (that row will never do);
+    any other error of PostgreSQL is a bug in a statement.
+    """
+
+    def __init__(self, url: str, *, name: str, size: int = 8) -> None:
+        self._url = url
+        self._name = name
+        self._size = size
+
+    async def __aenter__(self) -> Self:
+        self._pool = await asyncpg.create_pool(
+            self._url,
+            min_size=0,
+            max_size=self._size,
+            timeout=CONNECT_TIMEOUT,
+            command_timeout=COMMAND_TIMEOUT,
+            reset=_reset,
+            target_session_attrs=SessionAttribute.read_write,
+            server_settings={"application_name": self._name},
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._pool.close()
+
+    async def fetch(self, query: str, /, *args: object) -> "list[asyncpg.Record]":
+        """The rows of one statement, in a transaction of its own."""
+        with translated_faults():
+            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
+                rows: list[asyncpg.Record] = await connection.fetch(query, *args)
+                return rows
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Executor]:
+        """Several statements that commit together. Never around anything but statements."""
+        with translated_faults():
+            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection, connection.transaction():
+                yield connection
+
+
+@contextmanager
+def translated_faults() -> Iterator[None]:
+    """Turns what asyncpg raises into the kinds of fault that callers can do something about."""
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        state = error.sqlstate or ""
+        if state.startswith(UNAVAILABLE):
+            raise DatabaseUnavailable from error
+        if state in CONTENTION:
+            raise Contention from error
+        if state.startswith(BAD_ITEM):
+            raise BadItem from error
+        raise
+    except (asyncpg.DataError, UnicodeEncodeError) as error:  # refused on this side, before it was sent
+        raise BadItem from error
+    except (OSError, TimeoutError, asyncpg.InternalClientError) as error:
+        raise DatabaseUnavailable from error
+    except asyncpg.InterfaceError as error:
+        # asyncpg has one class for a connection that was lost and for an argument too many.
+        if "clos" in str(error) or "release" in str(error):
+            raise DatabaseUnavailable from error
+        raise
+
+
+async def _reset(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    # No statement of ours leaves anything in the session, so asyncpg's reset would be a round trip for nothing.
+    if connection.is_in_transaction():
+        await connection.reset()
+
+
+class Statements:
+    """The `*.sql` files of a package, by name."""
+
+    def __init__(self, package: str) -> None:
+        files = resources.files(package).joinpath("sql").iterdir()
+        self._texts = {file.name.removesuffix(".sql"): file.read_text("utf-8") for file in files}
+
+    def __getitem__(self, name: str) -> str:
+        return self._texts[name]
+
+
+def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """Rows turned into one array per column, as `unnest` takes them. `width` holds where there are no rows."""
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]

@@ -1,0 +1,200 @@
+"""What surrounds every RPC: a request id, a log line, errors turned into statuses, a bound, a deadline, a shape.
+
+A layer is an async context manager around one call. They are entered in the order of the list that the server holds,
+so the first sees everything, and the last only what is about to run.
+"""
+
+import asyncio
+import contextlib
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf import any_pb2
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+from shared import shape
+from shared.errors import (
+    MAX_VIOLATIONS,
+    ApiError,
+    DeadlineExceeded,
+    Internal,
+    RequestInvalid,
+    ServerDraining,
+    ServerOverloaded,
+    Violation,
+)
+from shared.logs import describe
+
+log = structlog.get_logger()
+
+DOMAIN = "notifyqueue"
+SAFE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+
+# As OpenTelemetry's RPC conventions divide them: these are the server's fault, the others the caller's.
+FAULTS = frozenset(
+    {
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(slots=True)
+class Call:
+    """One RPC under way."""
+
+    method: str  # notifyqueue.v1.Scheduler/GetNotification
+    context: Context
+    request: object
+    request_id: str
+    tenant: str = "default"
+    code: grpc.StatusCode = grpc.StatusCode.OK
+    began: float = field(default_factory=time.monotonic)
+
+
+current_call: ContextVar[Call] = ContextVar("current_call")
+
+Layer: TypeAlias = Callable[[Call], AbstractAsyncContextManager[None]]
+
+
+def request_id(metadata: Sequence[tuple[str, str | bytes]]) -> str:
+    """The caller's `x-request-id` where it is short and safe to log, else a new one."""
+    asked = str(dict(metadata).get("x-request-id", ""))
+    return asked if SAFE_REQUEST_ID.fullmatch(asked) else uuid.uuid4().hex
+
+
+@contextlib.asynccontextmanager
+async def logged(call: Call) -> AsyncIterator[None]:
+    """The request id in every log line of the call and in its trailers, and one line at its end."""
+    call.context.set_trailing_metadata((("request-id", call.request_id),))
+    with structlog.contextvars.bound_contextvars(request_id=call.request_id):
+        try:
+            yield
+        except asyncio.CancelledError:
+            remaining = call.context.time_remaining()
+            late = remaining is not None and remaining <= 0
+            call.code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
+            raise
+        finally:
+            elapsed = round((time.monotonic() - call.began) * 1e3, 1)
+            write = log.debug if call.code is grpc.StatusCode.OK else log.warning
+            if call.code in FAULTS:
+                write = log.error
+            write("rpc.done", method=call.method, code=call.code.name, duration_ms=elapsed)
+
+
+@contextlib.asynccontextmanager
+async def errors_mapped(call: Call) -> AsyncIterator[None]:
+    """Turns exceptions into statuses with details; what is not an ApiError is logged, and hidden from the caller."""
+    try:
+        yield
+    except grpc.aio.AbortError:
+        raise  # grpc's own: replacing it is an error
+    except ApiError as error:
+        await abort(call, error)
+    except Exception as error:
+        log.error("rpc.failed", method=call.method, exc_info=error)
+        await abort(call, Internal())
+
+
+async def abort(call: Call, error: ApiError) -> None:
+    """Ends the call with this error. Raises, always."""
+    if cause := error.__cause__:
+        log.warning("rpc.cause", method=call.method, **describe(cause))
+    call.code = error.code
+    await call.context.abort_with_status(_to_status(error, call.request_id))
+
+
+def bounded(limit: int, is_draining: Callable[[], bool] = lambda: False) -> Layer:
+    """At most `limit` calls at once; none that begins while the server is draining."""
+    busy = 0
+
+    @contextlib.asynccontextmanager
+    async def layer(_: Call) -> AsyncIterator[None]:
+        nonlocal busy
+        if is_draining():
+            raise ServerDraining
+        if busy >= limit:
+            raise ServerOverloaded
+        busy += 1
+        try:
+            yield
+        finally:
+            busy -= 1
+
+    return layer
+
+
+def timed(seconds: float, *, unbounded: frozenset[str] = frozenset()) -> Layer:
+    """No call takes longer than its own deadline, nor than `seconds` where it names none or a later one."""
+
+    @contextlib.asynccontextmanager
+    async def layer(call: Call) -> AsyncIterator[None]:
+        remaining = call.context.time_remaining()
+        allowed = None if call.method in unbounded else seconds
+        bounds = [bound for bound in (allowed, remaining) if bound is not None]
+        try:
+            async with asyncio.timeout(max(0.0, min(bounds)) if bounds else None) as timeout:
+                yield
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            raise DeadlineExceeded from None
+
+    return layer
+
+
+@contextlib.asynccontextmanager
+async def shaped(call: Call) -> AsyncIterator[None]:
+    """Refuses what is not a well-formed request of this version."""
+    if isinstance(call.request, Undecodable):
+        raise RequestInvalid([Violation("", "not a message of this type")])
+    if isinstance(call.request, Message):
+        found = [violation for violation, _ in zip(shape.violations(call.request), range(MAX_VIOLATIONS), strict=False)]
+        if found:
+            raise RequestInvalid(found)
+    yield
+
+
+class Undecodable:
+    """Stands for bytes that are no message of the expected type, until a layer can refuse them."""
+
+
+class _Status(NamedTuple):
+    """What `abort_with_status` reads (grpc.Status is an interface without a constructor)."""
+
+    code: grpc.StatusCode
+    details: str
+    trailing_metadata: tuple[tuple[str, str | bytes], ...]
+
+
+def _to_status(error: ApiError, request_id: str) -> Any:
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
+    request = error_details_pb2.RequestInfo(request_id=request_id)
+    number, _ = error.code.value
+    status = status_pb2.Status(code=number, message=error.message)
+    for detail in (info, request, *error.details()):
+        packed = any_pb2.Any()
+        packed.Pack(detail)
+        status.details.append(packed)
+    trailers = (
+        ("grpc-status-details-bin", status.SerializeToString()),
+        ("error-reason", error.reason),
+        ("request-id", request_id),
+    )
+    return _Status(error.code, error.message, trailers)

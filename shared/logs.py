@@ -1,0 +1,92 @@
+"""JSON lines on standard output. Ids and numbers only: an exception is logged as its class and place, not its words.
+
+The words of an exception quote what it stumbled over: addresses, SQL parameters, a provider's answer. So no message
+of any exception reaches a log, whoever raised it.
+"""
+
+import logging
+import sys
+import traceback
+from collections.abc import MutableMapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+ROOT = Path(__file__).parent.parent
+
+
+def configure(service: str, level: str = "INFO") -> None:
+    """Sets up this process's logs, those of libraries included. `level` is a name of logging."""
+    number = logging.getLevelNamesMapping()[level]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _add(service=service),
+            _name_exception,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stdout),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(handlers=[_Library()], level=max(number, logging.WARNING), force=True)
+
+
+def _add(**fields: str) -> structlog.typing.Processor:
+    def add(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event.update(fields)
+        return event
+
+    return add
+
+
+def _name_exception(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    info = event.pop("exc_info", None)
+    error = sys.exception() if info is True else info
+    if isinstance(error, BaseException):
+        event.update(describe(error))
+    return event
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """What may be said of an exception: its class, its database facts and its place."""
+    facts = {"error": _class_of(error), "at": _place(error)}
+    cause = error.__cause__ or error.__context__
+    if cause is not None:
+        facts["cause"] = _class_of(cause)
+    for source in (error, cause):
+        for name, key in (("sqlstate", "sqlstate"), ("constraint_name", "constraint")):
+            if value := getattr(source, name, None):
+                facts.setdefault(key, str(value))
+    return facts
+
+
+def _class_of(error: BaseException) -> str:
+    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return " < ".join(f"{_short(frame.filename)}:{frame.lineno}" for frame in reversed(frames[-6:]))
+
+
+def _short(filename: str) -> str:
+    path = Path(filename)
+    with suppress(ValueError):
+        return str(path.relative_to(ROOT))
+    return path.name
+
+
+class _Library(logging.Handler):
+    """What libraries log, by name of the logger and class of the exception: their words may quote content."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        log = structlog.get_logger()
+        log.log(
+            record.levelno, "library.log", logger=record.name, line=record.lineno, **(describe(error) if error else {})
+        )

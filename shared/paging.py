@@ -1,0 +1,53 @@
+"""Pages by keyset: a token is where the last page ended, sealed and bound to its tenant, list and filter."""
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass
+from uuid import UUID
+
+from shared.errors import PageTokenInvalid, RequestInvalid, Violation
+from shared.vault import SealBroken, Vault
+
+DEFAULT_SIZE = 50
+MAX_SIZE = 1_000
+
+# Ids ascend with time, so the newest page begins below the greatest of them.
+NEWEST = UUID(int=2**128 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """At most `size` rows with an id below `before`."""
+
+    size: int
+    before: UUID = NEWEST
+
+
+class Pages:
+    """Makes and reads the tokens of one kind of list."""
+
+    def __init__(self, secret_key: bytes, kind: str) -> None:
+        self._vault = Vault(secret_key, f"page token {kind}")
+
+    def read(self, tenant: str, filter_: bytes, size: int, token: str) -> Page:
+        """The page that a request asks for. Raises RequestInvalid, PageTokenInvalid."""
+        if size < 0:
+            raise RequestInvalid([Violation("page_size", "must not be negative")])
+        size = min(size or DEFAULT_SIZE, MAX_SIZE)
+        if not token:
+            return Page(size)
+        try:
+            plain = self._vault.open(base64.urlsafe_b64decode(token), bound_to=_binding(tenant, filter_))
+        except (SealBroken, binascii.Error, ValueError):
+            raise PageTokenInvalid from None
+        return Page(size, UUID(bytes=plain))
+
+    def token(self, tenant: str, filter_: bytes, before: UUID) -> str:
+        """For the page below `before`."""
+        sealed = self._vault.seal(before.bytes, bound_to=_binding(tenant, filter_))
+        return base64.urlsafe_b64encode(sealed).decode()
+
+
+def _binding(tenant: str, filter_: bytes) -> bytes:
+    return hashlib.sha256(tenant.encode() + b"\0" + filter_).digest()

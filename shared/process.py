@@ -1,0 +1,92 @@
+"""From start to stop, the same for all services: one stack of things that live; its order is the order of starting.
+
+Leaving the stack is the drain: not ready, then whatever was entered last, down to the pool and the logs.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import TypeVar
+
+import structlog
+
+from shared import logs
+from shared.database import Database
+from shared.layers import Layer, bounded, errors_mapped, logged, shaped, timed
+from shared.migrations import latest_version
+from shared.readiness import Readiness
+from shared.server import Health, HealthServer, Server, Service
+from shared.settings import ProcessSettings, SettingsInvalid, load
+from shared.store import Store
+
+log = structlog.get_logger()
+
+AnySettings = TypeVar("AnySettings", bound=ProcessSettings)
+
+EX_CONFIG = 78  # sysexits.h: something was found in an unconfigured or misconfigured state
+
+
+class Process:
+    """What a service is built from; each method enters one part on the stack and answers it."""
+
+    def __init__(self, name: str, settings: ProcessSettings, stack: AsyncExitStack) -> None:
+        self.name = name
+        self.settings = settings
+        self.stack = stack
+        self.port = 0
+
+    async def open_database(self) -> Database:
+        url = self.settings.database_url.get_secret_value()
+        database = Database(url, name=f"notifyqueue {self.name}", size=self.settings.database_pool_max)
+        return await self.stack.enter_async_context(database)
+
+    async def serve(self, services: Sequence[Service], *, untimed: frozenset[str] = frozenset()) -> Health:
+        """`untimed` are the methods that may take longer than the usual bound."""
+        health = await self.stack.enter_async_context(Health([service.name for service in services]))
+        await self.stack.enter_async_context(HealthServer(self.settings.health_listen, health))
+        server = Server(self.settings.listen_address, services, health=health, grace=self.settings.shutdown_timeout)
+        server.layers = self._layers(server, untimed)
+        await self.stack.enter_async_context(server)
+        self.port = server.port
+        return health
+
+    def _layers(self, server: Server, untimed: frozenset[str]) -> list[Layer]:
+        return [
+            logged,
+            errors_mapped,
+            bounded(self.settings.max_calls, lambda: server.stopping),
+            timed(self.settings.call_timeout, unbounded=untimed),
+            shaped,
+        ]
+
+    async def become_ready(self, database: Database, health: Health) -> None:
+        """The last to enter, so that it is the first to leave."""
+        readiness = Readiness(
+            Store(database), health, schema_version=latest_version(), delay=self.settings.shutdown_delay
+        )
+        await self.stack.enter_async_context(readiness)
+
+
+def run(name: str, kind: type[AnySettings], start: Callable[["Process", AnySettings], Awaitable[None]]) -> None:
+    """Runs a service until SIGTERM or SIGINT, then drains it. Exits with 78 where the settings cannot be used."""
+    try:
+        settings = load(kind)
+    except SettingsInvalid as error:
+        print(f"{name}: settings\n{error}", file=sys.stderr)
+        sys.exit(EX_CONFIG)
+    asyncio.run(_run(name, settings, start))
+
+
+async def _run(name: str, settings: AnySettings, start: Callable[["Process", AnySettings], Awaitable[None]]) -> None:
+    logs.configure(name, settings.log_level)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        await start(Process(name, settings, stack), settings)
+        log.info("process.started")
+        await stop.wait()
+        log.info("process.stopping")
+    log.info("process.stopped")

@@ -1,0 +1,62 @@
+"""Whether this process should be called: its database answers, and has the schema that this code was written for."""
+
+import asyncio
+from typing import Protocol, Self
+
+import structlog
+
+from shared.errors import DatabaseUnavailable
+from shared.loop import Loop
+from shared.server import Health
+
+log = structlog.get_logger()
+
+PING_TIMEOUT = 1.5
+PING_INTERVAL = 2.0
+FAILURES = 3  # in a row, so that one slow answer does not take a replica out
+
+
+class SchemaVersion(Protocol):
+    async def read_schema_version(self) -> int: ...
+
+
+class Readiness:
+    """Keeps health up to date. Leaving says not ready first, then gives load balancers `delay` seconds to notice."""
+
+    def __init__(self, store: SchemaVersion, health: Health, *, schema_version: int, delay: float) -> None:
+        self._store = store
+        self._health = health
+        self._expected = schema_version
+        self._delay = delay
+        self._failures = FAILURES  # not ready until the first answer
+        self._ready = False
+        self._loop = Loop("readiness", self._ping)
+
+    async def __aenter__(self) -> Self:
+        await self._loop.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._loop.__aexit__()
+        await self._health.set_ready(False)
+        await asyncio.sleep(self._delay)
+
+    async def _ping(self) -> float:
+        try:
+            async with asyncio.timeout(PING_TIMEOUT):
+                version = await self._store.read_schema_version()
+        except (DatabaseUnavailable, TimeoutError):
+            self._failures += 1
+        else:
+            # A newer schema is what a rolling update looks like from the old version.
+            self._failures = 0 if version >= self._expected else FAILURES
+            if self._failures:
+                log.error("schema.outdated", found=version, expected=self._expected)
+        await self._tell(self._failures < FAILURES)
+        return PING_INTERVAL
+
+    async def _tell(self, ready: bool) -> None:
+        if ready != self._ready:
+            self._ready = ready
+            await self._health.set_ready(ready)
+            log.info("process.ready" if ready else "process.not_ready")

@@ -1,0 +1,243 @@
+"""The gRPC server of a process: services inside the layers, health beside them, reflection, and an orderly end.
+
+grpc.aio 1.85: what it does by itself, and what is done about it here, is named at each place.
+"""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
+
+from shared.errors import MethodUnknown
+from shared.layers import Call, Context, Layer, Undecodable, abort, current_call, request_id
+
+log = structlog.get_logger()
+
+EXEMPT = ("/grpc.health.", "/grpc.reflection.")
+REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
+MAX_MESSAGE = 4 * 1024 * 1024
+
+OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.so_reuseport", 0),  # a second process on this port must fail, not share it silently
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_connection_age_ms", 30 * 60 * 1000),  # grpc adds 10 % jitter; clients spread over new replicas
+    ("grpc.max_connection_age_grace_ms", 5 * 60 * 1000),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 20_000),  # below the 30 s that clients are told
+)
+
+
+class Pipeline(grpc.aio.ServerInterceptor):
+    """Runs each RPC inside the layers. Health and reflection pass by: probes must answer when the rest is full."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self._layers = tuple(layers)
+        self._under_way = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def wait_idle(self) -> None:
+        """Until no call is under way."""
+        await self._idle.wait()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if method.startswith(EXEMPT):
+            return handler
+        metadata = tuple(handler_call_details.invocation_metadata or ())
+        if handler is None:
+            return grpc.unary_unary_rpc_method_handler(self._refuse_unknown(metadata))
+
+        def begin(request: object, context: Context) -> Call:
+            return Call(method.removeprefix("/"), context, request, request_id(metadata))
+
+        behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
+        run = self._streaming(begin, behaviour) if handler.response_streaming else self._unary(begin, behaviour)
+        make = (
+            grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
+        )
+        return make(run, _tolerant(handler.request_deserializer), handler.response_serializer)
+
+    @contextlib.asynccontextmanager
+    async def _inside(self, call: Call) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            self._enter()
+            stack.callback(self._leave)
+            stack.callback(current_call.reset, current_call.set(call))
+            for layer in self._layers:
+                await stack.enter_async_context(layer(call))
+            yield
+
+    def _enter(self) -> None:
+        self._under_way += 1
+        self._idle.clear()
+
+    def _leave(self) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._idle.set()
+
+    def _unary(self, begin: Callable[[object, Context], Call], behaviour: Any) -> Any:
+        # A real coroutine function: grpc runs anything else in a thread.
+        async def run(request: object, context: Context) -> Any:
+            async with self._inside(begin(request, context)):
+                return await behaviour(request, context)
+
+        return run
+
+    def _streaming(self, begin: Callable[[object, Context], Call], behaviour: Any) -> Any:
+        # Writes instead of yielding: grpc never closes the generator of a cancelled stream (grpc/grpc#42295), and
+        # its `finally` would run later, in a foreign task.
+        async def run(request: object, context: Context) -> None:
+            async with self._inside(begin(request, context)):
+                items = behaviour(request, context)
+                if not inspect.isasyncgen(items):
+                    await items
+                    return
+                async with contextlib.aclosing(items):
+                    async for item in items:
+                        await _write(context, item)
+
+        return run
+
+    def _refuse_unknown(self, metadata: Sequence[tuple[str, str | bytes]]) -> Any:
+        async def run(request: bytes, context: Context) -> None:
+            await abort(Call("_OTHER", context, request, request_id(metadata)), MethodUnknown())
+
+        return run
+
+
+async def _write(context: Context, item: object) -> None:
+    try:
+        await context.write(item)
+    except grpc.aio.InternalError:  # the client has gone
+        raise asyncio.CancelledError from None
+
+
+def _tolerant(deserialize: Callable[[bytes], object]) -> Callable[[bytes], object]:
+    # grpc answers a failed decode with UNKNOWN and the text of the exception, before any layer runs.
+    def read(data: bytes) -> object:
+        try:
+            return deserialize(data)
+        except DecodeError:
+            return Undecodable()
+
+    return read
+
+
+class Health:
+    """Whether the process lives (`""`, always) and whether its services are ready to be called."""
+
+    def __init__(self, services: Sequence[str]) -> None:
+        self.servicer = health.HealthServicer()
+        self._services = services
+
+    async def __aenter__(self) -> Self:
+        await self.servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+        await self.set_ready(False)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.servicer.enter_graceful_shutdown()
+
+    async def set_ready(self, ready: bool) -> None:
+        status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
+        for service in self._services:
+            await self.servicer.set(service, status)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A gRPC service to serve: its full name, and how its servicer is added to a server."""
+
+    name: str
+    add: Callable[[grpc.aio.Server], None]
+
+
+class Server:
+    """Serves from entering to leaving; leaving lets calls under way end, for at most `grace` seconds."""
+
+    def __init__(
+        self, address: str, services: Sequence[Service], *, health: Health, grace: float, layers: Sequence[Layer] = ()
+    ) -> None:
+        self._address = address
+        self._services = services
+        self.layers = layers
+        self._health = health
+        self._grace = grace
+        self.stopping = False
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        self._pipeline = Pipeline(self.layers)
+        self._server = grpc.aio.server(interceptors=[self._pipeline], options=list(OPTIONS))
+        for service in self._services:
+            service.add(self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
+        self._add_reflection([service.name for service in self._services])
+        self.port = self._server.add_insecure_port(self._address)
+        await self._server.start()
+        log.info("server.started", port=self.port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stopping = True
+        stopped = asyncio.create_task(self._server.stop(self._grace))
+        # An open Health.Watch would hold the stop for the whole grace: only our own calls are waited for.
+        idle = asyncio.create_task(self._pipeline.wait_idle())
+        await asyncio.wait({stopped, idle}, return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
+        await self._server.stop(0)
+        await stopped
+
+    def _add_reflection(self, services: Sequence[str]) -> None:
+        names = [*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
+        servicer = reflection.aio.ReflectionServicer(service_names=[*names, REFLECTION_V1])
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, self._server)
+        # The package registers v1alpha only (grpc/grpc#38576); v1 has the same messages on the wire.
+        v1 = grpc.method_handlers_generic_handler(REFLECTION_V1, {"ServerReflectionInfo": _reflection_v1(servicer)})
+        self._server.add_generic_rpc_handlers((v1,))
+
+
+def _reflection_v1(servicer: Any) -> Any:
+    return grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+
+
+class HealthServer:
+    """Health in plain text and nothing else, for a kubelet that sends no certificate and no key."""
+
+    def __init__(self, address: str, health: Health) -> None:
+        self._address = address
+        self._health = health
+        self.port = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
+        self.port = self._server.add_insecure_port(self._address)
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop(0)

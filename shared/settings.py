@@ -1,0 +1,111 @@
+"""Settings from the environment, prefix NOTIFYQUEUE_: all of them read and judged before anything starts.
+
+Durations are seconds.
+"""
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Self, TypeVar
+
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "NOTIFYQUEUE_"
+
+Seconds = Annotated[float, Field(ge=0, le=86_400 * 366, allow_inf_nan=False)]
+
+
+class SettingsInvalid(Exception):
+    """The environment cannot be used; the message names every variable that is wrong, and no value."""
+
+
+class ProcessSettings(BaseSettings):
+    """What every service needs."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    database_url: SecretStr
+    """postgresql://… of this service's own login. May be a pooler in transaction mode if LISTEN_DATABASE_URL is set."""
+    listen_database_url: SecretStr | None = None
+    """A direct connection for LISTEN. Default: DATABASE_URL."""
+    database_pool_max: PositiveInt = 8
+    """Connections of this process, besides the one that listens."""
+    listen_address: str = "127.0.0.1:50051"
+    """host:port of the services. Loopback only."""
+    health_listen: str = "127.0.0.1:50061"
+    """host:port of the health service in plain text. Loopback only."""
+    secret_key: SecretStr | None = None
+    """At least 32 characters, equal on all processes of an installation."""
+    secret_key_file: Path | None = None
+    """A file with the secret key, instead of SECRET_KEY."""
+    log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
+    max_calls: PositiveInt = 1_000
+    """RPCs under way at once; more are refused as SERVER_OVERLOADED."""
+    call_timeout: PositiveFloat = 30.0
+    """No RPC takes longer, whatever its own deadline."""
+    shutdown_delay: Seconds = 0.0
+    """How long it is not ready, and still answers, before it stops: the time that load balancers need to notice."""
+    shutdown_timeout: Seconds = 30.0
+    """How long what runs may take to end."""
+
+    @field_validator("database_url", "listen_database_url")
+    @classmethod
+    def _is_postgresql(cls, url: SecretStr | None) -> SecretStr | None:
+        if url and not url.get_secret_value().startswith(("postgresql://", "postgres://")):
+            raise ValueError("must begin with postgresql://")
+        return url
+
+    @field_validator("listen_address", "health_listen")
+    @classmethod
+    def _is_loopback(cls, address: str) -> str:
+        host, _, port = address.rpartition(":")
+        if not port.isdigit() or int(port) > 65_535:
+            raise ValueError("must be host:port")
+        if host != "localhost" and not _loopback(host.strip("[]")):
+            raise ValueError("must be on a loopback address: there is no authentication")
+        return address
+
+    @model_validator(mode="after")
+    def _has_a_secret_key(self) -> Self:
+        if (self.secret_key is None) == (self.secret_key_file is None):
+            raise ValueError(f"{PREFIX}SECRET_KEY or {PREFIX}SECRET_KEY_FILE: exactly one must be set")
+        if len(self.secret()) < 32:
+            raise ValueError(f"{PREFIX}SECRET_KEY: must have at least 32 characters")
+        return self
+
+    def secret(self) -> bytes:
+        if self.secret_key is not None:
+            return self.secret_key.get_secret_value().encode()
+        if self.secret_key_file is None:
+            return b""
+        try:
+            return self.secret_key_file.read_bytes().strip()
+        except OSError:
+            raise ValueError(f"{PREFIX}SECRET_KEY_FILE: cannot be read") from None
+
+    def listen_url(self) -> str:
+        return (self.listen_database_url or self.database_url).get_secret_value()
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+AnySettings = TypeVar("AnySettings", bound=BaseSettings)
+
+
+def load(kind: type[AnySettings]) -> AnySettings:
+    """The settings of a process. Raises SettingsInvalid, which names everything that is wrong at once."""
+    try:
+        return kind()
+    except ValidationError as error:
+        lines = [_line(".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors(include_input=False)]
+        raise SettingsInvalid("\n".join(lines)) from None
+
+
+def _line(name: str, problem: str) -> str:
+    problem = problem.removeprefix("Value error, ")
+    return f"{PREFIX}{name.upper()}: {problem}" if name else problem

@@ -1,0 +1,65 @@
+"""What every request must be, whatever it asks for: only fields and values that the contract knows, no NUL, real times.
+
+PostgreSQL cannot store a NUL in text, and a field that this version does not know would be dropped without a word.
+"""
+
+from collections.abc import Iterator
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from shared.errors import Violation
+
+# google/protobuf/timestamp.proto and duration.proto: years 1 to 9999, and as many seconds either way.
+TIMESTAMP_SECONDS = range(-62_135_596_800, 253_402_300_800)
+DURATION_SECONDS = range(-315_576_000_000, 315_576_000_001)
+NANOS = 1_000_000_000
+
+
+def violations(message: Message, path: str = "") -> Iterator[Violation]:
+    """What is wrong with a message before anybody looks at its meaning."""
+    unknown = UnknownFieldSet(message)
+    for index in range(len(unknown)):
+        yield Violation(f"{path}{unknown[index].field_number}", "no such field in this version")
+    if isinstance(message, Timestamp):
+        if message.seconds not in TIMESTAMP_SECONDS or not 0 <= message.nanos < NANOS:
+            yield Violation(path.removesuffix("."), "not a time between the years 1 and 9999")
+    elif isinstance(message, Duration):
+        if not _is_duration(message):
+            yield Violation(path.removesuffix("."), "not a duration")
+    else:
+        for field, value in message.ListFields():
+            yield from _of_field(field, value, f"{path}{field.name}")
+
+
+def _of_field(field: FieldDescriptor, value: object, name: str) -> Iterator[Violation]:
+    if field.message_type and field.message_type.GetOptions().map_entry:
+        yield from _of_map(value, name)  # type: ignore[arg-type]
+    elif field.is_repeated:
+        for index, item in enumerate(value):  # type: ignore[arg-type, var-annotated]
+            yield from _of_value(field, item, f"{name}[{index}]")
+    else:
+        yield from _of_value(field, value, name)
+
+
+def _of_map(entries: dict[object, object], name: str) -> Iterator[Violation]:
+    if any("\0" in text for entry in entries.items() for text in entry if isinstance(text, str)):
+        yield Violation(name, "must not contain NUL characters")
+
+
+def _of_value(field: FieldDescriptor, value: object, name: str) -> Iterator[Violation]:
+    if isinstance(value, Message):
+        yield from violations(value, f"{name}.")
+    elif isinstance(value, str):
+        if "\0" in value:
+            yield Violation(name, "must not contain NUL characters")
+    elif field.enum_type and value not in field.enum_type.values_by_number:
+        yield Violation(name, "no such value in this version")
+
+
+def _is_duration(duration: Duration) -> bool:
+    same_sign = duration.seconds * duration.nanos >= 0
+    return duration.seconds in DURATION_SECONDS and abs(duration.nanos) < NANOS and same_sign
