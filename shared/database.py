@@ -20,6 +20,10 @@ CONNECT_TIMEOUT = 5.0
 COMMAND_TIMEOUT = 15.0  # the server's own statement_timeout is shorter: this one is for a server that is gone
 
 
+class DatabaseBug(Exception):
+    """A statement is wrong, or may not do what it does."""
+
+
 class Executor(Protocol):
     """What runs a statement: the database itself, or one transaction of it."""
 
@@ -29,8 +33,8 @@ class Executor(Protocol):
 class Database:
     """A pool that connects when it is needed, so that a process can start, and live, without its database.
 
-    Faults come out as DatabaseUnavailable (try later), Contention (try again), BadItem (that row will never do);
-    any other error of PostgreSQL is a bug in a statement.
+    Faults come out as DatabaseUnavailable (try later), Contention (try again), BadItem (that row will never do) and
+    DatabaseBug (none of these), with asyncpg's own error as the cause.
     """
 
     def __init__(self, url: str, *, name: str, size: int = 8) -> None:
@@ -74,24 +78,30 @@ def translated_faults() -> Iterator[None]:
     """Turns what asyncpg raises into the kinds of fault that callers can do something about."""
     try:
         yield
-    except asyncpg.PostgresError as error:
-        state = error.sqlstate or ""
-        if state.startswith(UNAVAILABLE):
-            raise DatabaseUnavailable from error
-        if state in CONTENTION:
-            raise Contention from error
-        if state.startswith(BAD_ITEM):
-            raise BadItem from error
-        raise
-    except (asyncpg.DataError, UnicodeEncodeError) as error:  # refused on this side, before it was sent
-        raise BadItem from error
-    except (OSError, TimeoutError, asyncpg.InternalClientError) as error:
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, UnicodeEncodeError) as error:
+        raise _kind_of(error) from error
+    except asyncpg.InternalClientError as error:  # an answer that stopped in the middle
         raise DatabaseUnavailable from error
-    except asyncpg.InterfaceError as error:
-        # asyncpg has one class for a connection that was lost and for an argument too many.
-        if "clos" in str(error) or "release" in str(error):
-            raise DatabaseUnavailable from error
-        raise
+
+
+def _kind_of(error: Exception) -> Exception:
+    if isinstance(error, asyncpg.PostgresError):
+        return _by_sqlstate(error)
+    if isinstance(error, asyncpg.DataError | UnicodeEncodeError):  # refused on this side, before it was sent
+        return BadItem()
+    # asyncpg has one class for a connection that was lost and for an argument too many.
+    if isinstance(error, asyncpg.InterfaceError) and not any(word in str(error) for word in ("clos", "release")):
+        return DatabaseBug()
+    return DatabaseUnavailable()
+
+
+def _by_sqlstate(error: asyncpg.PostgresError) -> Exception:
+    state = error.sqlstate or ""
+    if state.startswith(UNAVAILABLE):
+        return DatabaseUnavailable()
+    if state in CONTENTION:
+        return Contention()
+    return BadItem() if state.startswith(BAD_ITEM) else DatabaseBug()
 
 
 async def _reset(connection: "asyncpg.Connection[asyncpg.Record]") -> None:

@@ -6,6 +6,7 @@ so the first sees everything, and the last only what is about to run.
 
 import asyncio
 import contextlib
+import math
 import re
 import time
 import uuid
@@ -66,6 +67,11 @@ class Call:
     code: grpc.StatusCode = grpc.StatusCode.OK
     began: float = field(default_factory=time.monotonic)
 
+    def time_remaining(self) -> float:
+        """Seconds until the caller's deadline; infinite where it names none."""
+        remaining: float | None = self.context.time_remaining()
+        return math.inf if remaining is None else remaining
+
 
 current_call: ContextVar[Call] = ContextVar("current_call")
 
@@ -86,8 +92,7 @@ async def logged(call: Call) -> AsyncIterator[None]:
         try:
             yield
         except asyncio.CancelledError:
-            remaining = call.context.time_remaining()
-            late = remaining is not None and remaining <= 0
+            late = call.time_remaining() <= 0
             call.code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
             raise
         finally:
@@ -145,11 +150,9 @@ def timed(seconds: float, *, unbounded: frozenset[str] = frozenset()) -> Layer:
 
     @contextlib.asynccontextmanager
     async def layer(call: Call) -> AsyncIterator[None]:
-        remaining = call.context.time_remaining()
-        allowed = None if call.method in unbounded else seconds
-        bounds = [bound for bound in (allowed, remaining) if bound is not None]
+        allowed = min(call.time_remaining(), math.inf if call.method in unbounded else seconds)
         try:
-            async with asyncio.timeout(max(0.0, min(bounds)) if bounds else None) as timeout:
+            async with asyncio.timeout(None if math.isinf(allowed) else max(0.0, allowed)) as timeout:
                 yield
         except TimeoutError:
             if not timeout.expired():

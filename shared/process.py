@@ -61,10 +61,16 @@ class Process:
             shaped,
         ]
 
-    async def become_ready(self, database: Database, health: Health) -> None:
+    async def become_ready(
+        self, database: Database, health: Health, *, draining: Callable[[], bool] = lambda: False
+    ) -> None:
         """The last to enter, so that it is the first to leave."""
         readiness = Readiness(
-            Store(database), health, schema_version=latest_version(), delay=self.settings.shutdown_delay
+            Store(database),
+            health,
+            schema_version=latest_version(),
+            draining=draining,
+            delay=self.settings.shutdown_delay,
         )
         await self.stack.enter_async_context(readiness)
 

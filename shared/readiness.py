@@ -1,6 +1,7 @@
 """Whether this process should be called: its database answers, and has the schema that this code was written for."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol, Self
 
 import structlog
@@ -23,10 +24,19 @@ class SchemaVersion(Protocol):
 class Readiness:
     """Keeps health up to date. Leaving says not ready first, then gives load balancers `delay` seconds to notice."""
 
-    def __init__(self, store: SchemaVersion, health: Health, *, schema_version: int, delay: float) -> None:
+    def __init__(
+        self,
+        store: SchemaVersion,
+        health: Health,
+        *,
+        schema_version: int,
+        draining: Callable[[], bool],
+        delay: float,
+    ) -> None:
         self._store = store
         self._health = health
         self._expected = schema_version
+        self._draining = draining
         self._delay = delay
         self._failures = FAILURES  # not ready until the first answer
         self._ready = False
@@ -52,7 +62,7 @@ class Readiness:
             self._failures = 0 if version >= self._expected else FAILURES
             if self._failures:
                 log.error("schema.outdated", found=version, expected=self._expected)
-        await self._tell(self._failures < FAILURES)
+        await self._tell(self._failures < FAILURES and not self._draining())
         return PING_INTERVAL
 
     async def _tell(self, ready: bool) -> None:

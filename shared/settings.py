@@ -1,13 +1,13 @@
 """Settings from the environment, prefix NOTIFYQUEUE_: all of them read and judged before anything starts.
 
-Durations are seconds.
+Durations are seconds. A rule about two settings is a validator of the later one, so that every fault is found at once.
 """
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "NOTIFYQUEUE_"
@@ -34,10 +34,10 @@ class ProcessSettings(BaseSettings):
     """host:port of the services. Loopback only."""
     health_listen: str = "127.0.0.1:50061"
     """host:port of the health service in plain text. Loopback only."""
-    secret_key: SecretStr | None = None
-    """At least 32 characters, equal on all processes of an installation."""
     secret_key_file: Path | None = None
     """A file with the secret key, instead of SECRET_KEY."""
+    secret_key: Annotated[SecretStr, Field(validate_default=True)] = SecretStr("")
+    """At least 32 characters, equal on all processes of an installation."""
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
     max_calls: PositiveInt = 1_000
     """RPCs under way at once; more are refused as SERVER_OVERLOADED."""
@@ -65,26 +65,30 @@ class ProcessSettings(BaseSettings):
             raise ValueError("must be on a loopback address: there is no authentication")
         return address
 
-    @model_validator(mode="after")
-    def _has_a_secret_key(self) -> Self:
-        if (self.secret_key is None) == (self.secret_key_file is None):
-            raise ValueError(f"{PREFIX}SECRET_KEY or {PREFIX}SECRET_KEY_FILE: exactly one must be set")
-        if len(self.secret()) < 32:
-            raise ValueError(f"{PREFIX}SECRET_KEY: must have at least 32 characters")
-        return self
+    @field_validator("secret_key")
+    @classmethod
+    def _is_one_long_secret(cls, key: SecretStr, info: ValidationInfo) -> SecretStr:
+        file: Path | None = info.data.get("secret_key_file")
+        if bool(key.get_secret_value()) == bool(file):
+            raise ValueError(f"exactly one of {PREFIX}SECRET_KEY and {PREFIX}SECRET_KEY_FILE must be set")
+        if file:
+            key = SecretStr(_read(file))
+        if len(key.get_secret_value()) < 32:
+            raise ValueError("must have at least 32 characters")
+        return key
 
     def secret(self) -> bytes:
-        if self.secret_key is not None:
-            return self.secret_key.get_secret_value().encode()
-        if self.secret_key_file is None:
-            return b""
-        try:
-            return self.secret_key_file.read_bytes().strip()
-        except OSError:
-            raise ValueError(f"{PREFIX}SECRET_KEY_FILE: cannot be read") from None
+        return self.secret_key.get_secret_value().encode()
 
     def listen_url(self) -> str:
         return (self.listen_database_url or self.database_url).get_secret_value()
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        raise ValueError(f"{PREFIX}SECRET_KEY_FILE cannot be read") from None
 
 
 def _loopback(host: str) -> bool:

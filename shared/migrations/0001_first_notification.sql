@@ -129,7 +129,7 @@ CREATE TABLE notifyqueue.notification_history (
   id bigint GENERATED ALWAYS AS IDENTITY,
   happened_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   kind text COLLATE "C" NOT NULL CHECK (
-    kind IN ('ATTEMPT_FAILED', 'ATTEMPT_UNKNOWN', 'RELEASED', 'WAITED', 'REDRIVEN', 'RESCHEDULED', 'CANCELLED')
+    kind IN ('ATTEMPT_FAILED', 'ATTEMPT_UNKNOWN', 'WAITED', 'REDRIVEN', 'RESCHEDULED', 'CANCELLED')
   ),
   attempt smallint NOT NULL DEFAULT 0 CHECK (attempt >= 0),
   claim_token uuid,
@@ -141,10 +141,11 @@ CREATE TABLE notifyqueue.notification_history (
   PRIMARY KEY (notification_id, id),
   CONSTRAINT one_outcome_per_claim UNIQUE (notification_id, claim_token),
   CONSTRAINT attempts_have_their_claim CHECK (
-    kind NOT IN ('ATTEMPT_FAILED', 'ATTEMPT_UNKNOWN', 'RELEASED') OR num_nonnulls(claim_token, worker_id) = 2
+    kind NOT IN ('ATTEMPT_FAILED', 'ATTEMPT_UNKNOWN') OR num_nonnulls(claim_token, worker_id) = 2
   )
 );
 
+-- An endpoint's row is the lock of its deliveries: whoever writes them holds it, and takes several in ascending order.
 CREATE TABLE notifyqueue.webhook_endpoints (
   id uuid PRIMARY KEY DEFAULT notifyqueue.new_id(),
   tenant_id text COLLATE "C" NOT NULL REFERENCES notifyqueue.tenants (id),
@@ -152,10 +153,11 @@ CREATE TABLE notifyqueue.webhook_endpoints (
   event_types text[] COLLATE "C" NOT NULL DEFAULT '{}',
   description text NOT NULL DEFAULT '' CHECK (length(description) <= 255),
   sealed_secret bytea NOT NULL,
+  configured boolean NOT NULL DEFAULT false,  -- named by a setting, not by a call
   enabled boolean NOT NULL DEFAULT true,
-  disabled_reason text COLLATE "C",
+  disabled_reason text COLLATE "C" CHECK (disabled_reason IN ('GONE', 'DELETED')),
   paused_until timestamptz NOT NULL DEFAULT '-infinity',
-  next_due_at timestamptz NOT NULL DEFAULT 'infinity',
+  next_due_at timestamptz NOT NULL DEFAULT 'infinity',  -- never after the next_attempt_at of an open delivery
   created_at timestamptz NOT NULL DEFAULT now(),
   deleted_at timestamptz,
   CONSTRAINT disabled_has_its_reason CHECK (enabled = (disabled_reason IS NULL)),
@@ -163,6 +165,9 @@ CREATE TABLE notifyqueue.webhook_endpoints (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 100);
 
 CREATE INDEX webhook_endpoints_newest ON notifyqueue.webhook_endpoints (tenant_id, id) WHERE deleted_at IS NULL;
+CREATE INDEX webhook_endpoints_due ON notifyqueue.webhook_endpoints (next_due_at);  -- take_endpoints, give_up_deleted
+CREATE UNIQUE INDEX one_configured_endpoint ON notifyqueue.webhook_endpoints (tenant_id)
+  WHERE configured AND deleted_at IS NULL;
 
 -- One per terminal status that was entered, with every fact of the webhook, so that a dispatcher reads nothing else.
 CREATE TABLE notifyqueue.webhook_events (
@@ -180,7 +185,9 @@ CREATE TABLE notifyqueue.webhook_events (
   labels jsonb NOT NULL,
   occurred_at timestamptz NOT NULL,
   fanned_out_at timestamptz,
-  CONSTRAINT one_event_per_end UNIQUE (notification_id, status, redrive_count)
+  body bytea,  -- what is signed and posted, written once; none where no endpoint wanted it
+  CONSTRAINT one_event_per_end UNIQUE (notification_id, status, redrive_count),
+  CONSTRAINT fan_out_writes_the_body CHECK (body IS NULL OR fanned_out_at IS NOT NULL)
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 
 CREATE INDEX webhook_events_fan_out ON notifyqueue.webhook_events (id) WHERE fanned_out_at IS NULL;  -- fan_out_events
@@ -190,25 +197,25 @@ CREATE TABLE notifyqueue.webhook_deliveries (
   event_id uuid NOT NULL,
   endpoint_id uuid NOT NULL,
   tenant_id text COLLATE "C" NOT NULL,
-  body bytea NOT NULL,
   attempt_count smallint NOT NULL DEFAULT 0 CHECK (attempt_count >= 0),
   next_attempt_at timestamptz NOT NULL DEFAULT now(),
   claim_token uuid,
-  lease_expires_at timestamptz,
   delivered_at timestamptz,
   given_up_at timestamptz,
   give_up_reason text COLLATE "C" CHECK (give_up_reason IN ('EXHAUSTED', 'GONE', 'ENDPOINT_DELETED')),
   created_at timestamptz NOT NULL DEFAULT now(),
   CONSTRAINT one_delivery_per_endpoint UNIQUE (event_id, endpoint_id),
-  CONSTRAINT claim_is_whole CHECK ((claim_token IS NULL) = (lease_expires_at IS NULL)),
   CONSTRAINT one_end CHECK (num_nonnulls(delivered_at, given_up_at) <= 1),
   CONSTRAINT an_end_holds_no_claim CHECK (num_nonnulls(delivered_at, given_up_at) = 0 OR claim_token IS NULL),
   CONSTRAINT giving_up_has_its_reason CHECK ((given_up_at IS NULL) = (give_up_reason IS NULL))
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
--- The time of the next thing to do: the attempt, or the end of the lease of the dispatcher that makes it.
+-- next_attempt_at is when there is something to do: the attempt, or the end of the lease of the dispatcher that makes it.
+-- So what a crashed dispatcher held becomes due by itself.
 CREATE INDEX webhook_deliveries_due ON notifyqueue.webhook_deliveries (endpoint_id, next_attempt_at, id)  -- claim_deliveries
   WHERE delivered_at IS NULL AND given_up_at IS NULL;
+CREATE INDEX webhook_deliveries_leased ON notifyqueue.webhook_deliveries (endpoint_id, next_attempt_at)  -- caps
+  WHERE claim_token IS NOT NULL;
 
 CREATE TABLE notifyqueue.webhook_attempts (
   delivery_id uuid NOT NULL,
@@ -216,9 +223,13 @@ CREATE TABLE notifyqueue.webhook_attempts (
   started_at timestamptz NOT NULL,
   duration interval NOT NULL,
   http_status smallint,
-  error_class text COLLATE "C",
+  error_class text COLLATE "C" CHECK (
+    error_class IN (
+      'STATUS', 'TIMEOUT', 'CONNECTION', 'PROTOCOL', 'DNS', 'TLS', 'ADDRESS_BLOCKED', 'ENDPOINT_INVALID', 'LEASE_LOST'
+    )
+  ),
   PRIMARY KEY (delivery_id, attempt),
-  CONSTRAINT an_answer_or_an_error CHECK (num_nonnulls(http_status, error_class) >= 1)
+  CONSTRAINT an_error_unless_2xx CHECK ((error_class IS NULL) = (coalesce(http_status, 0) BETWEEN 200 AND 299))
 );
 
 -- An event exists exactly when a terminal status was entered, whatever statement did it.

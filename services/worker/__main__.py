@@ -1,0 +1,99 @@
+"""The worker process: `python -m services.worker`."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from uuid import uuid4
+
+from services.worker import rpc
+from services.worker.claim import Claim
+from services.worker.lane import Lane, LaneSettings, SuspectSlot
+from services.worker.leases import Leases
+from services.worker.outcome import Later
+from services.worker.providers import Provider
+from services.worker.providers.catalogue import open_providers
+from services.worker.recording import Recording
+from services.worker.recovery import Recovery
+from services.worker.settings import Settings
+from services.worker.store import WorkerStore
+from services.worker.worker import Worker
+from shared.backoff import Backoff
+from shared.batching import GroupCommit
+from shared.listener import EVENTS_TOPIC, Listener, Notifier, lane_topic
+from shared.process import Process, run
+from shared.store import Store as SharedStore
+
+FLIGHTS = 4
+
+
+async def start(process: Process, settings: Settings) -> None:
+    providers = {}
+    for channel, provider in open_providers(settings).items():
+        providers[channel] = await process.stack.enter_async_context(provider)
+    await compose(process, settings, providers)
+
+
+async def compose(process: Process, settings: Settings, providers: Mapping[str, Provider]) -> Worker:
+    """Everything a worker is made of, in the order of starting; its reverse is the drain."""
+    enter = process.stack.enter_async_context
+    database = await process.open_database()
+    store = WorkerStore(database)
+    lease = timedelta(seconds=settings.lease)
+    backoff = Backoff(timedelta(seconds=settings.retry_base), timedelta(seconds=settings.retry_cap))
+    flights = asyncio.Semaphore(FLIGHTS)
+    notifier = await enter(Notifier(SharedStore(database)))
+
+    def tell_end() -> None:
+        notifier.tell(EVENTS_TOPIC)
+
+    def tell_retry(channel: str, retry: Later) -> None:
+        if retry.delay.total_seconds() <= settings.poll_interval:
+            notifier.tell(lane_topic(channel))
+
+    async def fence(claims: Sequence[Claim]) -> list[bool]:
+        ours = await store.start_attempts(claims, lease)
+        return [claim.notification_id in ours for claim in claims]
+
+    recording = await enter(Recording(store, flights=flights, on_end=tell_end, on_retry=tell_retry))
+    starts = await enter(GroupCommit[Claim, bool](fence, flights=flights, key=lambda claim: claim.notification_id))
+    worker_id = uuid4()
+    suspects = SuspectSlot()
+    lanes = {
+        channel: Lane(
+            LaneSettings(
+                channel=channel,
+                concurrency=settings.worker_concurrency,
+                deadline=settings.attempt_deadline,
+                lease=lease,
+                poll_interval=settings.poll_interval,
+                aging=timedelta(seconds=settings.priority_aging),
+            ),
+            store,
+            provider,
+            recording,
+            starts,
+            worker_id=worker_id,
+            backoff=backoff,
+            suspects=suspects,
+            listening=lambda: listener.connected,
+        )
+        for channel, provider in providers.items()
+    }
+    worker = Worker(worker_id, lanes, shutdown_timeout=settings.shutdown_timeout)
+    listener = await enter(
+        Listener(
+            settings.listen_url(),
+            name="notifyqueue worker listener",
+            on={lane_topic(channel): lane.wake for channel, lane in lanes.items()},
+        )
+    )
+    health = await process.serve([rpc.service(worker)], untimed=rpc.UNTIMED)
+    leases = await enter(Leases(store, lease=lease, held=worker.renewable, on_missing=worker.note_missing))
+    await enter(Recovery(store, leases, lease=lease, backoff=backoff, on_end=tell_end, on_retry=tell_retry))
+    await enter(worker)
+    await process.become_ready(database, health, draining=lambda: worker.draining)
+    return worker
+
+
+if __name__ == "__main__":
+    run("worker", Settings, start)

@@ -1,0 +1,59 @@
+"""What a worker holds: a notification, for as long as its lease runs, by a token that fences what it writes."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+SUSPECT_AFTER = 2
+"""Expired claims from which a notification is suspected of crashing its workers (the literal in the claim indexes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The facts of a claim that decide what becomes of it."""
+
+    notification_id: UUID
+    claim_token: UUID
+    channel: str
+    number: int
+    """Which attempt this is, from 1."""
+    max_attempts: int
+    at_most_once: bool
+    reconciled: bool
+    """The one attempt beyond the cap has been granted."""
+    maybe_delivered: bool
+    """An earlier attempt ended without an answer."""
+    time_left: timedelta | None
+    """Until it expires, by the database's clock when it was claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(Held):
+    """A claim of this worker, with what it delivers."""
+
+    address: str = field(repr=False)
+    content: Mapping[str, object] | None = field(repr=False)
+    """None where it was erased."""
+    expiries: int
+    asked_at: float
+    """When it was asked for, in seconds of `boot_seconds`."""
+
+    @property
+    def suspect(self) -> bool:
+        return self.expiries >= SUSPECT_AFTER
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredClaim(Held):
+    """A claim whose worker let its lease pass."""
+
+    worker_id: UUID
+    started: bool
+    """It passed the start fence, so a call may have been made."""
+
+
+def boot_seconds() -> float:
+    """A clock that goes on while the machine sleeps, as the lease does; only for differences on one machine."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

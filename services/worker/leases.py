@@ -1,0 +1,62 @@
+"""Leases: as long as a worker lives, what it holds stays its own."""
+
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Self
+from uuid import UUID
+
+from services.worker.claim import Claim
+from services.worker.store import Store
+from shared.errors import DatabaseUnavailable
+from shared.loop import Loop
+
+RENEWALS_PER_LEASE = 4
+
+
+class Leases:
+    """Renews every claim that is held, in one statement, four times a lease."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        lease: timedelta,
+        held: Callable[[], Iterable[Claim]],
+        on_missing: Callable[[set[UUID]], None],
+    ) -> None:
+        """`held` answers the claims to renew; `on_missing` is told those that a renewal did not find."""
+        self._store = store
+        self._lease = lease
+        self._held = held
+        self._on_missing = on_missing
+        self._failed_at = -float("inf")
+        self.interval = lease.total_seconds() / RENEWALS_PER_LEASE
+        self._loop = Loop("leases", self._renew)
+
+    async def __aenter__(self) -> Self:
+        await self._loop.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._loop.__aexit__()
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether this worker was cut off less than one renewal ago: others may have been as well."""
+        return time.monotonic() - self._failed_at < self.interval
+
+    def cut_off(self) -> None:
+        """The database did not answer this worker."""
+        self._failed_at = time.monotonic()
+
+    async def _renew(self) -> float:
+        claims = list(self._held())
+        if claims:
+            try:
+                ours = await self._store.renew_leases(claims, self._lease)
+            except DatabaseUnavailable:
+                self.cut_off()
+                return min(1.0, self.interval)
+            self._on_missing({claim.notification_id for claim in claims} - ours)
+        return self.interval

@@ -1,0 +1,97 @@
+"""What becomes of a notification after an attempt. Pure: no I/O, no clock."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from services.worker.claim import ExpiredClaim, Held
+from services.worker.providers import Answer, Outcome
+from shared.backoff import Backoff
+
+MAX_NOT_BEFORE = timedelta(hours=24)
+
+FAILED_ATTEMPT = "ATTEMPT_FAILED"
+UNKNOWN_ATTEMPT = "ATTEMPT_UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    provider_message_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """It ends without being sent. `reason` None: it expired. `kind` None: no call was made."""
+
+    reason: str | None
+    kind: str | None
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """It goes back to PENDING. `kind` None: no call was made."""
+
+    delay: timedelta
+    kind: str | None
+    code: str | None = None
+    refunded: bool = False
+    reconciled: bool = False
+
+
+Verdict = Sent | Ended | Later
+
+
+def judge(held: Held, outcome: Outcome, backoff: Backoff) -> Verdict:
+    """The verdict on an attempt that ended like this."""
+    match outcome.answer:
+        case Answer.ACCEPTED:
+            return Sent(provider_message_id=outcome.provider_message_id)
+        case Answer.PERMANENT_MESSAGE:
+            return Ended(reason="MESSAGE_REJECTED", kind=FAILED_ATTEMPT, code=outcome.code)
+        case Answer.PERMANENT_ADDRESS:
+            return Ended(reason="ADDRESS_REJECTED", kind=FAILED_ATTEMPT, code=outcome.code)
+        case _:
+            return _again(held, outcome, backoff, exhausted="ATTEMPTS_EXHAUSTED")
+
+
+def judge_expired(claim: ExpiredClaim, backoff: Backoff) -> Verdict:
+    """The verdict on a claim whose lease passed: an attempt without an answer, unless no call can have been made."""
+    if claim.at_most_once and not claim.started:
+        return unstarted(claim)
+    return _again(claim, Outcome(Answer.UNKNOWN, code="lease_expired"), backoff, exhausted="WORKER_LOST")
+
+
+def unstarted(held: Held, delay: timedelta = timedelta()) -> Verdict:
+    """The verdict where no call was made: it does not count."""
+    if held.time_left is not None and held.time_left <= delay:
+        return expired(held)
+    return Later(delay=delay, kind=None, refunded=True)
+
+
+def expired(held: Held) -> Ended:
+    """The verdict on what ran out of time before this attempt's call. One that may have been delivered did not expire:
+    nobody knows.
+    """
+    return Ended(reason="OUTCOME_UNKNOWN" if held.maybe_delivered else None, kind=None)
+
+
+def content_erased() -> Ended:
+    return Ended(reason="CONTENT_ERASED", kind=None)
+
+
+def _again(held: Held, outcome: Outcome, backoff: Backoff, *, exhausted: str) -> Verdict:
+    """Neither taken nor refused: another attempt, if it may have one and it would come in time."""
+    unknown = outcome.answer is Answer.UNKNOWN
+    kind = UNKNOWN_ATTEMPT if unknown else FAILED_ATTEMPT
+    if unknown and held.at_most_once:
+        return Ended(reason="OUTCOME_UNKNOWN", kind=kind, code=outcome.code)
+
+    delay = max(backoff.delay(held.number), min(outcome.not_before, MAX_NOT_BEFORE))
+    refunded = outcome.answer is Answer.THROTTLED
+    reconciled = unknown and held.number >= held.max_attempts and not held.reconciled
+    if not (refunded or reconciled or held.number < held.max_attempts):
+        return Ended(reason=exhausted, kind=kind, code=outcome.code)
+    if held.time_left is not None and held.time_left <= delay:
+        maybe_delivered = unknown or held.maybe_delivered
+        return Ended(reason="OUTCOME_UNKNOWN" if maybe_delivered else None, kind=kind, code=outcome.code)
+    return Later(delay=delay, kind=kind, code=outcome.code, refunded=refunded, reconciled=reconciled)

@@ -1,0 +1,51 @@
+-- claim_due: up to 64 due notifications of a lane for one worker, most urgent first, with what it needs to deliver them.
+-- Disjoint under any number of claimers, never more than the limit, and its cost follows what it takes, not what is
+-- scheduled for later: each class is an equality in the claim index, and the due time a range. Crash suspects stand in
+-- an index of their own, and at most one is taken. store.py puts other limits in place of 64.
+--   $1 text        channel
+--   $2 smallint[]  classes in the order to visit; from the bottom, to let the low ones breathe
+--   $3 interval    only what has been due for at least this long
+--   $4 uuid        claim token, made before asking, so that a lost answer can be given back
+--   $5 uuid        worker
+--   $6 interval    lease
+--   $7 boolean     whether a suspect may be taken
+WITH suspect AS MATERIALIZED (
+  SELECT n.id
+  FROM notifyqueue.notifications AS n
+  WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries >= 2
+    AND $7::boolean
+    AND n.channel = $1
+    AND n.next_attempt_at <= now() - $3::interval
+    AND n.attempt_count < n.max_attempts
+  ORDER BY n.next_attempt_at, n.id
+  LIMIT 1
+  FOR UPDATE SKIP LOCKED
+), due AS MATERIALIZED (  -- a fence: re-evaluated, the limit would claim too many
+  SELECT next.id
+  FROM unnest($2::smallint[]) AS class (priority)
+  CROSS JOIN LATERAL (
+    SELECT n.id
+    FROM notifyqueue.notifications AS n
+    WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries < 2
+      AND n.channel = $1 AND n.priority = class.priority
+      AND n.next_attempt_at <= now() - $3::interval
+      AND n.attempt_count < n.max_attempts
+    ORDER BY n.next_attempt_at, n.id
+    LIMIT 64
+    FOR UPDATE SKIP LOCKED
+  ) AS next
+  LIMIT 64
+), taken AS MATERIALIZED (
+  SELECT suspect.id FROM suspect
+  UNION ALL
+  SELECT due.id FROM due
+  LIMIT 64
+)
+UPDATE notifyqueue.notifications AS n
+SET status = 'PROCESSING', claim_token = $4, worker_id = $5, lease_expires_at = now() + $6::interval,
+  attempt_count = n.attempt_count + 1, started_at = NULL, revision = n.revision + 1
+FROM taken
+LEFT JOIN notifyqueue.notification_contents AS c ON c.notification_id = taken.id
+WHERE n.id = taken.id AND n.status = 'PENDING'
+RETURNING n.id, n.address, n.attempt_count, n.max_attempts, n.at_most_once, n.reconciliation_granted,
+  n.maybe_delivered, n.expiries, n.expire_at - now() AS time_left, c.content

@@ -1,0 +1,17 @@
+-- expire_overdue: ends up to 500 notifications that nobody took in time. One that may have been delivered did not
+-- expire: nobody knows.
+WITH overdue AS MATERIALIZED (
+  SELECT n.id
+  FROM notifyqueue.notifications AS n
+  WHERE n.status = 'PENDING' AND n.expire_at <= now()
+  ORDER BY n.expire_at
+  LIMIT 500
+  FOR UPDATE SKIP LOCKED
+)
+UPDATE notifyqueue.notifications AS n
+SET status = CASE WHEN n.maybe_delivered THEN 'FAILED' ELSE 'EXPIRED' END,
+  failure_reason = CASE WHEN n.maybe_delivered THEN 'OUTCOME_UNKNOWN' END,
+  finished_at = now(), waiting = false, revision = n.revision + 1
+FROM overdue
+WHERE n.id = overdue.id AND n.status = 'PENDING'
+RETURNING n.id

@@ -1,0 +1,172 @@
+"""The worker's statements: one method each, named like its file in sql/."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+import asyncpg
+
+from services.worker.claim import Claim, ExpiredClaim, Held, boot_seconds
+from services.worker.outcome import Ended, Later, Sent, Verdict
+from shared.database import Database, Executor, Statements, columns
+
+sql = Statements("services.worker")
+
+# A limit in the text keeps the plan, and powers of two keep the texts few.
+CLAIM_LIMITS = tuple(2**power for power in range(10))
+CLAIM = {limit: sql["claim_due"].replace("LIMIT 64", f"LIMIT {limit}") for limit in CLAIM_LIMITS}
+
+
+Kind = TypeVar("Kind", bound=Verdict, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Generic[Kind]):
+    """What is to be written about a claim."""
+
+    held: Held
+    verdict: Kind
+    expired: bool = False
+    """Its lease passed, and it is not its worker that writes this."""
+
+
+class Store:
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    async def claim_due(
+        self,
+        channel: str,
+        *,
+        limit: int,
+        classes: Sequence[int],
+        due_for: timedelta,
+        token: UUID,
+        worker_id: UUID,
+        lease: timedelta,
+        take_suspect: bool,
+    ) -> list[Claim]:
+        """`limit` is one of CLAIM_LIMITS."""
+        asked_at = boot_seconds()
+        rows = await self._executor.fetch(
+            CLAIM[limit], channel, classes, due_for, token, worker_id, lease, take_suspect
+        )
+        return [_claim(row, channel, token, asked_at) for row in rows]
+
+    async def read_next_due(self, channel: str, *, suspects: bool) -> float | None:
+        """Seconds until something is due; negative where it is."""
+        rows = await self._executor.fetch(sql["read_next_due"], channel, suspects)
+        seconds: float | None = rows[0]["seconds"]
+        return seconds
+
+    async def start_attempts(self, claims: Sequence[Held], lease: timedelta) -> set[UUID]:
+        """Those that are still ours."""
+        return await self._fenced("start_attempts", [_fence(held) for held in claims], 2, lease)
+
+    async def renew_leases(self, claims: Sequence[Held], lease: timedelta) -> set[UUID]:
+        """Those that are still ours."""
+        return await self._fenced("renew_leases", [_fence(held) for held in claims], 2, lease)
+
+    async def mark_sent(self, records: Sequence[Record[Sent]]) -> set[UUID]:
+        """Those that were still ours."""
+        rows = [(*_fence(record.held), record.verdict.provider_message_id) for record in records]
+        return await self._fenced("mark_sent", rows, 3)
+
+    async def end_unsent(self, records: Sequence[Record[Ended]]) -> set[UUID]:
+        """Those that were still ours."""
+        rows = [
+            (*_fence(record.held), record.verdict.reason, record.verdict.code, record.verdict.kind, record.expired)
+            for record in records
+        ]
+        return await self._fenced("end_unsent", rows, 6)
+
+    async def retry_later(self, records: Sequence[Record[Later]]) -> set[UUID]:
+        """Those that were still ours."""
+        rows = [
+            (
+                *_fence(record.held),
+                record.verdict.delay,
+                record.verdict.code,
+                record.verdict.kind,
+                record.verdict.refunded,
+                record.verdict.reconciled,
+                record.expired,
+            )
+            for record in records
+        ]
+        return await self._fenced("retry_later", rows, 8)
+
+    async def find_recorded(self, records: Sequence[Record[Verdict]]) -> set[UUID]:
+        """Those whose record stands already."""
+        rows = [
+            (*_fence(record.held), record.held.number, getattr(record.verdict, "kind", None)) for record in records
+        ]
+        return await self._fenced("find_recorded", rows, 4)
+
+    async def release_token(self, token: UUID, worker_id: UUID) -> int:
+        """How many were given back."""
+        return len(await self._executor.fetch(sql["release_token"], token, worker_id))
+
+    async def lock_expired_claims(self, lease: timedelta) -> list[ExpiredClaim]:
+        """Only within a transaction, which decides about them."""
+        return [_expired(row) for row in await self._executor.fetch(sql["lock_expired_claims"], lease)]
+
+    async def expire_overdue(self) -> int:
+        """How many were ended."""
+        return len(await self._executor.fetch(sql["expire_overdue"]))
+
+    async def _fenced(self, name: str, rows: Sequence[tuple[Any, ...]], width: int, *more: object) -> set[UUID]:
+        # Ascending ids in every statement: two groups that meet take their rows in one order.
+        arrays = columns(sorted(rows, key=lambda row: row[0]), width)
+        return {row["id"] for row in await self._executor.fetch(sql[name], *arrays, *more)}
+
+
+class WorkerStore(Store):
+    """The statements on their own, and in transactions."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._database = database
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Store]:
+        async with self._database.transaction() as connection:
+            yield Store(connection)
+
+
+def _fence(held: Held) -> tuple[UUID, UUID]:
+    return held.notification_id, held.claim_token
+
+
+def _claim(row: asyncpg.Record, channel: str, token: UUID, asked_at: float) -> Claim:
+    return Claim(
+        **_held(row, channel, token),
+        address=row["address"],
+        content=json.loads(row["content"]) if row["content"] else None,
+        expiries=row["expiries"],
+        asked_at=asked_at,
+    )
+
+
+def _expired(row: asyncpg.Record) -> ExpiredClaim:
+    return ExpiredClaim(
+        **_held(row, row["channel"], row["claim_token"]), worker_id=row["worker_id"], started=row["started"]
+    )
+
+
+def _held(row: asyncpg.Record, channel: str, token: UUID) -> dict[str, Any]:
+    return {
+        "notification_id": row["id"],
+        "claim_token": token,
+        "channel": channel,
+        "number": row["attempt_count"],
+        "max_attempts": row["max_attempts"],
+        "at_most_once": row["at_most_once"],
+        "reconciled": row["reconciliation_granted"],
+        "maybe_delivered": row["maybe_delivered"],
+        "time_left": row["time_left"],
+    }

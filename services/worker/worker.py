@@ -1,0 +1,89 @@
+"""A worker: its lanes, and what is done to all of them at once."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Self
+from uuid import UUID
+
+import structlog
+
+from services.worker.claim import Claim
+from services.worker.lane import Lane
+from shared.drain import Phase
+
+log = structlog.get_logger()
+
+
+class Worker:
+    """Enters its lanes; leaving drains them, for at most `shutdown_timeout` seconds."""
+
+    def __init__(self, worker_id: UUID, lanes: Mapping[str, Lane], *, shutdown_timeout: float) -> None:
+        self.worker_id = worker_id
+        self.lanes = lanes
+        self.started_at = datetime.now(UTC)
+        self.shutdown_timeout = shutdown_timeout
+        self._paused = False
+        self._drains: set[asyncio.Task[None]] = set()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        for lane in self.lanes.values():
+            await self._stack.enter_async_context(lane)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._drain(self.shutdown_timeout)
+        await self._stack.aclose()
+
+    @property
+    def in_flight(self) -> int:
+        return sum(lane.in_flight for lane in self.lanes.values())
+
+    @property
+    def draining(self) -> bool:
+        return self._paused
+
+    @property
+    def phase(self) -> Phase:
+        if not self._paused:
+            return Phase.RUNNING
+        return Phase.DRAINING if self.in_flight else Phase.DRAINED
+
+    async def drain(self, seconds: float) -> None:
+        """Claims nothing more, and waits for what runs, for at most `seconds`. Goes on if the caller leaves."""
+        drain = asyncio.create_task(self._drain(seconds))
+        self._drains.add(drain)
+        drain.add_done_callback(self._drains.discard)
+        await asyncio.shield(drain)
+
+    def resume(self) -> None:
+        self._paused = False
+        for lane in self.lanes.values():
+            lane.resume()
+        log.info("worker.resumed", worker_id=str(self.worker_id))
+
+    def wake(self) -> None:
+        for lane in self.lanes.values():
+            lane.wake()
+
+    def renewable(self) -> Iterable[Claim]:
+        for lane in self.lanes.values():
+            yield from lane.renewable()
+
+    def note_missing(self, ids: set[UUID]) -> None:
+        for lane in self.lanes.values():
+            lane.note_missing(ids)
+
+    async def _drain(self, seconds: float) -> None:
+        self._paused = True
+        lanes = self.lanes.values()
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(lane.pause() for lane in lanes))
+                await asyncio.gather(*(lane.wait_empty() for lane in lanes))
+        except TimeoutError:
+            log.warning("worker.drain_timeout", worker_id=str(self.worker_id), in_flight=self.in_flight)
+        else:
+            log.info("worker.drained", worker_id=str(self.worker_id))
