@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, ValidationInfo, field_validator
 
 from shared.settings import PREFIX, ProcessSettings, Seconds
 
-ATTEMPT_MARGIN = 15.0  # for what an attempt does besides waiting for the provider's last answer
+ATTEMPT_FACTOR = 1.5  # an attempt does more than wait for the provider's last answer
 
 
 class Settings(ProcessSettings):
@@ -34,12 +34,12 @@ class Settings(ProcessSettings):
     @property
     def attempt_deadline(self) -> float:
         """How long one attempt may take in all."""
-        return self.email_provider_timeout + ATTEMPT_MARGIN
+        return self.email_provider_timeout * ATTEMPT_FACTOR
 
     @field_validator("lease")
     @classmethod
     def _outlives_an_attempt(cls, lease: float, info: ValidationInfo) -> float:
-        if lease <= info.data.get("email_provider_timeout", 0) + ATTEMPT_MARGIN:
-            margin = f"{PREFIX}EMAIL_PROVIDER_TIMEOUT plus {ATTEMPT_MARGIN:.0f} seconds"
-            raise ValueError(f"must be more than {margin}, or a call could outlive its claim")
+        if lease <= info.data.get("email_provider_timeout", 0) * ATTEMPT_FACTOR:
+            bound = f"{ATTEMPT_FACTOR} times {PREFIX}EMAIL_PROVIDER_TIMEOUT"
+            raise ValueError(f"must be more than {bound}, or a call could outlive its claim")
         return lease
