@@ -7,6 +7,7 @@ ApiError
 ├── IdempotencyKeyReused    ALREADY_EXISTS       IDEMPOTENCY_KEY_REUSED
 ├── StatusConflict          FAILED_PRECONDITION  STATUS_CONFLICT
 ├── ServerOverloaded        RESOURCE_EXHAUSTED   SERVER_OVERLOADED
+├── QuotaExceeded           RESOURCE_EXHAUSTED   QUOTA_EXCEEDED
 ├── DatabaseUnavailable     UNAVAILABLE          DATABASE_UNAVAILABLE
 ├── ServerDraining          UNAVAILABLE          SERVER_DRAINING
 ├── DeadlineExceeded        DEADLINE_EXCEEDED    DEADLINE_EXCEEDED
@@ -126,6 +127,14 @@ class ServerOverloaded(_Later):
 
     def __init__(self) -> None:
         super().__init__("too much is under way; nothing was done")
+
+
+class QuotaExceeded(ApiError):
+    code = StatusCode.RESOURCE_EXHAUSTED
+    reason = "QUOTA_EXCEEDED"
+
+    def __init__(self, resource: str) -> None:
+        super().__init__(f"the tenant has as many of this as it may have: {resource}", resource=resource)
 
 
 class DatabaseUnavailable(_Later):

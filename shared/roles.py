@@ -45,14 +45,15 @@ async def create_roles(url: str, prefix: str, passwords: Mapping[str, str]) -> d
     try:
         async with connection.transaction():
             for service, name in names.items():
-                await _create_login(connection, name, passwords[service])
+                await create_login(connection, name, passwords[service])
                 await _grant(connection, service, name)
     finally:
         await connection.close()
     return names
 
 
-async def _create_login(connection: "asyncpg.Connection[asyncpg.Record]", name: str, password: str) -> None:
+async def create_login(connection: "asyncpg.Connection[asyncpg.Record]", name: str, password: str) -> None:
+    """Makes a role that logs in with this password, under the timeouts of all; or gives it these."""
     known = await connection.fetchval("SELECT true FROM pg_catalog.pg_roles WHERE rolname = $1", name)
     await _execute(connection, f"{'ALTER' if known else 'CREATE'} ROLE %I LOGIN PASSWORD %L", name, password)
     for setting, value in TIMEOUTS.items():

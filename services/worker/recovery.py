@@ -39,7 +39,7 @@ class Recovery:
         self._on_end = on_end
         self._on_retry = on_retry
         self._interval = min(lease.total_seconds() / 4, MAX_INTERVAL)
-        self._loop = Loop("recovery", self._sweep)
+        self._loop = Loop("recovery", self.sweep)
 
     async def __aenter__(self) -> Self:
         await self._loop.__aenter__()
@@ -48,7 +48,8 @@ class Recovery:
     async def __aexit__(self, *_: object) -> None:
         await self._loop.__aexit__()
 
-    async def _sweep(self) -> float:
+    async def sweep(self) -> float:
+        """One turn: answers in how many seconds the next is due."""
         if self._leases.unsettled:
             return self._interval
         try:

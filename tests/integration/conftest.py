@@ -11,12 +11,24 @@ from pydantic import SecretStr
 from notifyqueue.v1 import scheduler_pb2_grpc
 from services.scheduler import __main__ as scheduler_process
 from services.scheduler.settings import Settings as SchedulerSettings
+from services.worker import __main__ as worker_process
+from services.worker.providers import Provider
+from services.worker.settings import Settings as WorkerSettings
+from services.worker.worker import Worker
 from shared.process import Process
 
 SECRET = "a secret key for tests, 32 characters"
-ANYWHERE = {"listen_address": "127.0.0.1:0", "health_listen": "127.0.0.1:0", "secret_key": SecretStr(SECRET)}
+ANYWHERE: dict[str, Any] = {
+    "listen_address": "127.0.0.1:0",
+    "health_listen": "127.0.0.1:0",
+    "secret_key": SecretStr(SECRET),
+}
+
+# Short enough to wait for, and long enough for a busy machine to renew a lease in.
+QUICK: dict[str, Any] = {"lease": 3.0, "email_provider_timeout": 1.5, "poll_interval": 1.0, "retry_base": 0.2, "retry_cap": 1.0}
 
 StartScheduler = Callable[..., Awaitable[grpc.aio.Channel]]
+StartWorker = Callable[..., Awaitable[Worker]]
 
 
 @pytest.fixture
@@ -39,5 +51,17 @@ def start_scheduler(stack: AsyncExitStack) -> StartScheduler:
 
 
 @pytest.fixture
-async def scheduler(start_scheduler: StartScheduler, database_url: str) -> "scheduler_pb2_grpc.SchedulerAsyncStub":
+async def scheduler(start_scheduler: StartScheduler, database_url: str) -> scheduler_pb2_grpc.SchedulerStub:
     return scheduler_pb2_grpc.SchedulerStub(await start_scheduler(database_url))
+
+
+@pytest.fixture
+def start_worker(stack: AsyncExitStack) -> StartWorker:
+    """Starts a worker on a database, with a provider for its email lane, and answers it."""
+
+    async def start(url: str, provider: Provider, *, on: AsyncExitStack = stack, **settings: Any) -> Worker:
+        chosen = WorkerSettings(database_url=SecretStr(url), **ANYWHERE | QUICK | settings)
+        process = Process("worker", chosen, on)
+        return await worker_process.compose(process, chosen, {"EMAIL": provider})
+
+    return start

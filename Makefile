@@ -1,0 +1,64 @@
+# What is done to this repository. Each target first makes .venv what requirements.txt says; nothing is global.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+SUITES := $(wildcard tests/unit tests/integration tests/concurrency tests/e2e tests/chaos)
+
+export UV_PYTHON_DOWNLOADS := never
+
+.PHONY: help up test check fix stubs lock bench clean style types contracts walls statements
+
+help:
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+up: $(READY) ## runs everything here, on a database of its own, until Ctrl-C
+	@$(BIN)/python -m sandbox.up $(ARGS)
+
+test: $(READY) ## runs the tests; ARGS="tests/unit -k lane" hands on to pytest
+	@$(BIN)/python -m pytest $(or $(ARGS),$(SUITES))
+
+check: $(READY) ## reads everything: style, types, contracts, walls between modules, SQL
+	@$(MAKE) --no-print-directory --keep-going style types contracts walls statements
+
+fix: $(READY) ## mends what style can mend by itself
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+	@$(BIN)/buf format -w
+
+stubs: $(READY) ## generates notifyqueue/v1 from proto/
+	@$(BIN)/python -m tools.stubs
+
+lock: $(READY) ## pins what pyproject.toml asks for; ARGS=--upgrade takes the newest
+	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --quiet $(ARGS) -o requirements.txt
+
+bench: $(READY) ## measures; ARGS hands on
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## removes .venv, caches and the local database
+	@if [ -e .local/postgres/postmaster.pid ]; then echo "The local database runs: stop 'make up' first, or run and stop it once more."; exit 1; fi
+	@rm -rf .venv .local .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.txt pyproject.toml tools/set_up.sh
+	@PYTHON='$(PYTHON)' sh tools/set_up.sh
+
+style: $(READY)
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: $(READY)
+	@$(BIN)/mypy
+
+contracts: $(READY)
+	@$(BIN)/buf lint
+	@$(BIN)/buf format -d --exit-code
+	@$(BIN)/python -m tools.stubs --check
+
+walls: $(READY)
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tools.walls
+
+statements: $(READY)
+	@$(BIN)/python -m tools.sql_guards

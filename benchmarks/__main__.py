@@ -1,0 +1,126 @@
+"""`make bench`: accepted, drained, and how soon, beside the bare statements in the same run."""
+
+import argparse
+import asyncio
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+import asyncpg
+
+from benchmarks import bare, ours
+from benchmarks.report import HEADER, Figure, percentile
+from sandbox.postgres import Postgres
+from shared import logs
+from shared.migrations import migrate
+
+IN_FLIGHT = 64
+GROUP = 16  # about what 64 calls in flight over four flights gather
+
+FILL = """
+WITH written AS (
+  INSERT INTO notifyqueue.notifications
+    (tenant_id, idempotency_key, fingerprint, channel, address, priority, max_attempts, due_at, next_attempt_at)
+  SELECT 'default', 'fill-' || n, '', 'EMAIL', 'someone-' || n || '@example.com', 1 + n % 3, 5, now(), now()
+  FROM generate_series(1, $1) AS n
+  RETURNING id
+)
+INSERT INTO notifyqueue.notification_contents (notification_id, content)
+SELECT written.id, $2 FROM written
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each accepting run (default: %(default)s)")
+    parser.add_argument("--drain", type=int, default=20_000, help="notifications to drain (default: %(default)s)")
+    parser.add_argument("--samples", type=int, default=300, help="of latency (default: %(default)s)")
+    arguments = parser.parse_args()
+    logs.configure("benchmark", "ERROR")
+    with tempfile.TemporaryDirectory(prefix="notifyqueue-bench-") as folder:
+        Path(folder).chmod(0o755)
+        with Postgres(Path(folder) / "data", {"shared_buffers": "512MB", "max_wal_size": "4GB"}) as server:
+            figures = asyncio.run(_measure(server.url, arguments.seconds, arguments.drain, arguments.samples))
+    print(f"Python {platform.python_version()}, client, services and PostgreSQL on one machine\n")
+    print(HEADER)
+    for figure in figures:
+        print(figure.line())
+
+
+async def _measure(url: str, seconds: float, count: int, samples: int) -> list[Figure]:
+    await migrate(url)
+    return [*await _latency(url, samples), await _accepting(url, seconds), *await _draining(url, count)]
+
+
+async def _accepting(url: str, seconds: float) -> Figure:
+    alone = await bare.accepted_per_second(url, seconds, GROUP)
+    async with ours.scheduler(url) as stub:
+        real = await ours.accepted_per_second(stub, seconds, IN_FLIGHT)
+    await _empty(url)
+    return Figure(f"accepted, unary, {IN_FLIGHT} in flight (bare: groups of {GROUP})", real, alone, "per second")
+
+
+async def _draining(url: str, count: int) -> list[Figure]:
+    await _fill(url, count)
+    alone = await bare.drained_per_second(url, count)
+    await _empty(url)
+    figures = []
+    for concurrency in (64, 256, 1024):
+        await _fill(url, count)
+        real = await _drain(url, count, concurrency)
+        await _empty(url)
+        figures.append(Figure(f"drained, one worker, concurrency {concurrency} (bare: 64)", real, alone, "per second"))
+    return figures
+
+
+async def _drain(url: str, count: int, concurrency: int) -> float:
+    provider = ours.NoOp()
+    provider.expect(count)
+    connection = await asyncpg.connect(url)
+    began = time.monotonic()
+    async with ours.worker(url, provider, concurrency):
+        await provider.reached.wait()
+        await _all_sent(connection)
+        elapsed = time.monotonic() - began
+    await connection.close()
+    return count / elapsed
+
+
+async def _all_sent(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    while await connection.fetchval("SELECT count(*) FROM notifyqueue.notifications WHERE status <> 'SENT'"):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+async def _latency(url: str, samples: int) -> list[Figure]:
+    alone = await bare.latencies(url, samples)
+    await _empty(url)
+    provider = ours.NoOp()
+    async with ours.scheduler(url) as stub, ours.worker(url, provider, IN_FLIGHT):
+        await ours.latencies(stub, provider, 20, "warm-up")  # connections and plans
+        real = await ours.latencies(stub, provider, samples, "ours")
+    await _empty(url)
+    return [
+        Figure(f"idle, accept to provider, p{n}", percentile(real, n) * 1e3, percentile(alone, n) * 1e3, "ms")
+        for n in (50, 99)
+    ]
+
+
+async def _fill(url: str, count: int) -> None:
+    """As fresh as a burst leaves it: never analysed."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(FILL, count, bare.CONTENT)
+    await connection.close()
+
+
+async def _empty(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(
+        "TRUNCATE notifyqueue.notifications, notifyqueue.notification_contents, notifyqueue.notification_history, "
+        "notifyqueue.webhook_events"
+    )
+    await connection.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""What `make up` prints: where everything is, and calls to copy."""
+
+from sandbox.plan import Plan
+
+PAGE = """
+Notify Queue is up. Ctrl-C stops it.
+
+  Scheduler          {scheduler}
+  Worker             {worker}
+  WebhookDispatcher  {dispatcher}
+  mailbox            {sandbox}/mails            (SMTP on {smtp})
+  webhooks received  {receiver}
+  logs               {logs}
+
+Schedule a mail:
+
+  .venv/bin/grpcurl -plaintext -d '{{"idempotency_key": "hello-1", "address": "you@example.com",
+    "email": {{"subject": "Hello", "text": "It works."}}}}' {scheduler} notifyqueue.v1.Scheduler/ScheduleNotification
+
+See it delivered, what happened to it, and its webhook:
+
+  curl -s {sandbox}/mails
+  .venv/bin/grpcurl -plaintext -d '{{"idempotency_key": "hello-1", "include_timeline": true}}' {scheduler} \\
+    notifyqueue.v1.Scheduler/GetNotification
+  curl -s {receiver}
+"""
+
+
+def page(plan: Plan) -> str:
+    return PAGE.format(
+        scheduler=plan.address("scheduler"),
+        worker=plan.address("worker"),
+        dispatcher=plan.address("dispatcher"),
+        smtp=plan.address("smtp"),
+        sandbox=plan.sandbox_url,
+        receiver=plan.receiver_url,
+        logs=plan.state / "*.log",
+    )

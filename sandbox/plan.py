@@ -1,0 +1,147 @@
+"""What `make up` decides before it starts anything: ports, secrets, and a database login for each process."""
+
+import base64
+import hashlib
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from shared.migrations import migrate
+from shared.roles import SERVICES, create_login, create_roles
+
+HOST = "127.0.0.1"
+RECEIVER = "up"
+
+# What people type, and the README shows. Where another checkout has one already, a free one is taken.
+PORTS = {
+    "scheduler": 50051,
+    "worker": 50052,
+    "dispatcher": 50053,
+    "scheduler health": 50061,
+    "worker health": 50062,
+    "dispatcher health": 50063,
+    "smtp": 52525,
+    "sandbox": 58080,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    state: Path
+    ports: Mapping[str, int]
+    urls: Mapping[str, str]
+    """For each process its own login."""
+    secret_key: str
+    webhook_secret: str
+
+    def address(self, name: str) -> str:
+        return f"{HOST}:{self.ports[name]}"
+
+    @property
+    def sandbox_url(self) -> str:
+        return f"http://{self.address('sandbox')}"
+
+    @property
+    def receiver_url(self) -> str:
+        return f"{self.sandbox_url}/webhooks/{RECEIVER}"
+
+    def environment(self, name: str) -> dict[str, str]:
+        """The settings of one process, and no other's."""
+        if name == "sandbox":
+            return {
+                "SANDBOX_DATABASE_URL": self.urls[name],
+                "SANDBOX_SMTP_PORT": str(self.ports["smtp"]),
+                "SANDBOX_HTTP_PORT": str(self.ports["sandbox"]),
+            }
+        common = {
+            "DATABASE_URL": self.urls[name],
+            "LISTEN_ADDRESS": self.address(name),
+            "HEALTH_LISTEN": self.address(f"{name} health"),
+            "SECRET_KEY": self.secret_key,
+        }
+        return {f"NOTIFYQUEUE_{key}": value for key, value in {**common, **self._own(name)}.items()}
+
+    def _own(self, name: str) -> dict[str, str]:
+        if name == "worker":
+            return {
+                "EMAIL_PROVIDER": "smtp",
+                "SMTP_HOST": HOST,
+                "SMTP_PORT": str(self.ports["smtp"]),
+                "SMTP_TLS": "none",
+                "SMTP_SENDER": "Notify Queue <notifyqueue@example.com>",
+                "MOCK_URL": self.sandbox_url,
+            }
+        if name == "dispatcher":
+            return {
+                "WEBHOOK_URL": self.receiver_url,
+                "WEBHOOK_SECRET": self.webhook_secret,
+                "WEBHOOK_ALLOW_ADDRESSES": f"{HOST}/32",
+            }
+        return {}
+
+
+async def make_plan(state: Path, owner_url: str) -> Plan:
+    """Migrates the database, gives each process a login with a new password, and takes the ports."""
+    await migrate(owner_url)
+    return Plan(
+        state=state,
+        ports={name: port if _is_free(port) else _any_free() for name, port in PORTS.items()},
+        urls=await _logins(state, owner_url),
+        secret_key=_kept(state / "secret_key", secrets.token_urlsafe(48)),
+        webhook_secret=_kept(state / "webhook_secret", _new_webhook_secret()),
+    )
+
+
+async def _logins(state: Path, owner_url: str) -> dict[str, str]:
+    # Roles belong to the whole server, which other checkouts may share.
+    prefix = f"nq_{hashlib.sha256(str(state).encode()).hexdigest()[:8]}"
+    passwords = {name: secrets.token_urlsafe(24) for name in (*SERVICES, "sandbox")}
+    names = await create_roles(owner_url, prefix, passwords)
+    names["sandbox"] = f"{prefix}_sandbox"
+    connection = await asyncpg.connect(owner_url)
+    try:
+        await create_login(connection, names["sandbox"], passwords["sandbox"])
+        await connection.execute(f'GRANT CREATE ON DATABASE "{urlsplit(owner_url).path[1:]}" TO {names["sandbox"]}')
+    finally:
+        await connection.close()
+    return {name: _with_login(owner_url, names[name], passwords[name]) for name in names}
+
+
+def _with_login(url: str, user: str, password: str) -> str:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{user}:{password}@{host}"))
+
+
+def _new_webhook_secret() -> str:
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def _kept(file: Path, new: str) -> str:
+    """A secret that outlives this run, since what it sealed does; readable by its owner only."""
+    if not file.exists():
+        file.touch(mode=0o600)
+        file.write_text(new)
+    return file.read_text()
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _any_free() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,177 @@
+"""`make up`: everything on this machine, for people without accounts: a database, the services, the other side.
+
+Development only: providers are the sandbox, and every port is on loopback.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from sandbox.page import page
+from sandbox.plan import RECEIVER, Plan, make_plan
+from sandbox.postgres import Postgres, PostgresError, folder_for
+from shared.migrations import MigrationError
+
+ROOT = Path(__file__).resolve().parent.parent
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 45.0  # above the services' own shutdown timeout
+
+SERVICES = {
+    "scheduler": "notifyqueue.v1.Scheduler",
+    "worker": "notifyqueue.v1.Worker",
+    "dispatcher": "notifyqueue.v1.WebhookDispatcher",
+}
+
+
+class NotUp(Exception):
+    """It cannot run here, and why."""
+
+
+def main() -> int:
+    """Exits with 0 after Ctrl-C, and with 1 and the reason when something would not run."""
+    parser = argparse.ArgumentParser(prog="python -m sandbox.up", description="Everything on this machine.")
+    parser.add_argument("--state", type=Path, help="the folder it keeps (default: .local)")
+    chosen: Path | None = parser.parse_args().state
+    state = (chosen or ROOT / ".local").resolve()
+    state.mkdir(parents=True, exist_ok=True)
+    try:
+        with _database(state / "postgres" if chosen else folder_for(ROOT)) as url:
+            asyncio.run(_run(state, url))
+    except (NotUp, PostgresError, MigrationError) as error:
+        print(f"make up: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+@contextmanager
+def _database(data: Path) -> Iterator[str]:
+    """The owner's URL: DATABASE_URL, whose login may create roles, or that of a server of our own."""
+    if url := os.environ.get("DATABASE_URL"):
+        yield url
+        return
+    print("starting PostgreSQL", flush=True)
+    with Postgres(data) as server:
+        yield server.url
+
+
+async def _run(state: Path, url: str) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    plan = await make_plan(state, url)
+    async with AsyncExitStack() as stack:
+        # Left in the other order: the services drain while the sandbox still answers them.
+        processes = {name: await stack.enter_async_context(_process(plan, name)) for name in ("sandbox", *SERVICES)}
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        watched = [asyncio.create_task(process.wait(), name=name) for name, process in processes.items()]
+        ready = asyncio.create_task(_become_ready(plan), name="ready")
+        if await _first(stopping, *watched, ready) is ready:
+            await ready
+            _write_place(plan, processes)
+            print(page(plan), flush=True)
+            await _first(stopping, *watched)
+        ready.cancel()
+        _raise_for_dead(plan, watched)
+        print("stopping", flush=True)
+    (state / "up.json").unlink(missing_ok=True)
+
+
+async def _first(*tasks: "asyncio.Task[object]") -> "asyncio.Task[object]":
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    return next(task for task in tasks if task in done)
+
+
+@asynccontextmanager
+async def _process(plan: Plan, name: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    module = name if name == "sandbox" else f"services.{name}"
+    inherited = {key: value for key, value in os.environ.items() if key != "DATABASE_URL"}
+    with (plan.state / f"{name}.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "sandbox.tether", module),
+            stdin=asyncio.subprocess.PIPE,  # ends with us, however we end
+            stdout=log,
+            stderr=log,
+            cwd=ROOT,
+            env=inherited | plan.environment(name),
+            start_new_session=True,  # Ctrl-C is ours to hand on, in order
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await process.wait()
+        except TimeoutError:
+            print(f"{name} does not stop; killing it", file=sys.stderr)
+            process.kill()
+            await process.wait()
+
+
+async def _become_ready(plan: Plan) -> None:
+    """Until every service says that it is. Raises NotUp."""
+    try:
+        async with asyncio.timeout(START_TIMEOUT):
+            await _register_secret(plan)
+            await asyncio.gather(*(_serving(plan.address(name), service) for name, service in SERVICES.items()))
+    except TimeoutError:
+        raise NotUp(f"not ready within {START_TIMEOUT:.0f} s; see {plan.state}/*.log") from None
+
+
+async def _serving(address: str, service: str) -> None:
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        request = health_pb2.HealthCheckRequest(service=service)
+        async for answer in stub.Watch(request, wait_for_ready=True):  # type: ignore[attr-defined]
+            if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                return
+
+
+async def _register_secret(plan: Plan) -> None:
+    """Tells the sandbox's receiver how to verify what the dispatcher signs."""
+    url = f"{plan.sandbox_url}/webhooks/{RECEIVER}/secret"
+    async with aiohttp.ClientSession() as session:
+        while True:
+            with suppress(aiohttp.ClientConnectionError):
+                async with session.put(url, json={"secret": plan.webhook_secret}) as answer:
+                    answer.raise_for_status()
+                    return
+            await asyncio.sleep(0.1)
+
+
+def _write_place(plan: Plan, processes: dict[str, asyncio.subprocess.Process]) -> None:
+    """For programs: what the page says to people, and which processes these are."""
+    place = {
+        "addresses": {name: plan.address(name) for name in plan.ports},
+        "pids": {name: process.pid for name, process in processes.items()},
+        "receiver": plan.receiver_url,
+        "webhook_secret": plan.webhook_secret,
+        "urls": dict(plan.urls),
+    }
+    file = plan.state / "up.json"
+    file.touch(mode=0o600)
+    file.write_text(json.dumps(place))
+
+
+def _raise_for_dead(plan: Plan, watched: "list[asyncio.Task[int]]") -> None:
+    for task in watched:
+        if task.done():
+            name = task.get_name()
+            lines = (plan.state / f"{name}.log").read_text(errors="replace").splitlines()[-5:]
+            raise NotUp("\n".join([f"{name} ended with {task.result()}; its last lines:", *lines]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

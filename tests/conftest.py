@@ -1,0 +1,116 @@
+"""Databases for the tests: every test has its own, copied from one that was migrated once."""
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import asyncpg
+import pytest
+
+from sandbox.postgres import Postgres
+from shared.migrations import migrate
+from tests.notifications import Notifications
+from tests.programs import require_program
+
+DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
+# Nothing here has to outlive the machine, and to outlive a killed server it need not be on the disk.
+HASTY = {"fsync": "off", "full_page_writes": "off"}
+TEMPLATE = "migrated"
+
+_numbers = itertools.count(1)
+
+
+class MakeDatabase(Protocol):
+    async def __call__(self, server: Postgres = ...) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """The server that `make up` runs."""
+    with _cluster() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_15() -> Iterator[Postgres]:
+    """The oldest server that is supported."""
+    with _cluster(require_program("PostgreSQL 15", DEBIAN_15 / "postgres").parent) as server:
+        yield server
+
+
+@pytest.fixture
+async def make_database(postgres: Postgres) -> AsyncIterator[MakeDatabase]:
+    """Makes a migrated database, on `postgres` or the server that is given; it goes when the test ends."""
+    made: list[tuple[Postgres, str]] = []
+
+    async def make(server: Postgres = postgres) -> str:
+        name = f"test_{next(_numbers)}"
+        async with _connected(server) as connection:
+            if not await _exists(connection, TEMPLATE):
+                await _make_template(server, connection)
+            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        made.append((server, name))
+        return server.url_of(name)
+
+    yield make
+    for server, name in made:
+        async with _connected(server) as connection:
+            await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def database_url(request: pytest.FixtureRequest, make_database: MakeDatabase) -> str:
+    """A migrated database of the test's own.
+
+    On every server that is supported, with
+    `@pytest.mark.parametrize("database_url", ["postgres", "postgres_15"], indirect=True)`.
+    """
+    return await make_database(request.getfixturevalue(getattr(request, "param", "postgres")))
+
+
+@contextmanager
+def _cluster(binaries: Path | None = None) -> Iterator[Postgres]:
+    # Not pytest's own folder, which is closed to the account that runs the server for root.
+    folder = Path(tempfile.mkdtemp(prefix="notifyqueue-tests-"))
+    folder.chmod(0o755)
+    try:
+        with Postgres(folder / "data", HASTY, binaries) as server:
+            yield server
+    finally:
+        shutil.rmtree(folder)
+
+
+async def _make_template(server: Postgres, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    # Renamed at the end, so that a migration that fails leaves no template behind.
+    await connection.execute("DROP DATABASE IF EXISTS migrating WITH (FORCE)")
+    await connection.execute("CREATE DATABASE migrating")
+    await migrate(server.url_of("migrating"))
+    await connection.execute(f"ALTER DATABASE migrating RENAME TO {TEMPLATE}")
+
+
+async def _exists(connection: "asyncpg.Connection[asyncpg.Record]", database: str) -> bool:
+    found = await connection.fetchval("SELECT count(*) FROM pg_database WHERE datname = $1", database)
+    return bool(found)
+
+
+@asynccontextmanager
+async def _connected(server: Postgres) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    connection = await asyncpg.connect(server.url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def notifications(database_url: str) -> AsyncIterator[Notifications]:
+    """The tables of `database_url`, by a connection of the test's own."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        yield Notifications(connection)
+    finally:
+        await connection.close()

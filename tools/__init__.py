@@ -1,0 +1,1 @@
+"""What `make` runs on this repository itself."""
