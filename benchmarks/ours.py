@@ -93,6 +93,7 @@ async def worker(url: str, provider: NoOp, concurrency: int) -> AsyncIterator[No
         listen_address="127.0.0.1:20052",
         health_listen="127.0.0.1:20062",
         worker_concurrency=concurrency,
+        email_provider="mock",  # not asked: compose is given the provider
     )
     async with AsyncExitStack() as stack:
         await compose(Process("worker", settings, stack), settings, {"EMAIL": provider})

@@ -4,6 +4,8 @@ import random
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+MICROSECOND = timedelta(microseconds=1)
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -19,5 +21,6 @@ class Backoff:
     def delay(self, attempt: int) -> timedelta:
         """How long to wait after attempt number `attempt`, from 1."""
         doublings = min(max(attempt, 1) - 1, 32)  # beyond that every cap has long been reached
-        full = min(self.base * float(2**doublings), self.cap)
+        microseconds = min((self.base // MICROSECOND) << doublings, self.cap // MICROSECOND)  # no timedelta is as long
+        full = timedelta(microseconds=microseconds)
         return full / 2 + full / 2 * self.dice.random()

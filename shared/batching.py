@@ -140,6 +140,7 @@ class GroupCommit(Generic[Item, Result]):
     async def _deliver(self, group: list[_Passenger[Item, Result]]) -> None:
         try:
             results = await self._flush_through_contention([passenger.item for passenger in group])
+            answers = list(zip(group, results, strict=True))  # a flush that miscounts must leave nobody waiting
         except BadItem as error:
             if len(group) == 1:
                 _settle(group[0], error)
@@ -151,7 +152,7 @@ class GroupCommit(Generic[Item, Result]):
             for passenger in group:
                 _settle(passenger, error)
         else:
-            for passenger, result in zip(group, results, strict=True):
+            for passenger, result in answers:
                 if not passenger.result.done():
                     passenger.result.set_result(result)
 

@@ -95,9 +95,7 @@ class IdempotencyKeyReused(ApiError):
     reason = "IDEMPOTENCY_KEY_REUSED"
 
     def __init__(self, notification_id: UUID) -> None:
-        super().__init__(
-            "idempotency_key: was used for a different request", notification_id=str(notification_id)
-        )
+        super().__init__("idempotency_key: was used for a different request", notification_id=str(notification_id))
 
 
 class StatusConflict(ApiError):
@@ -105,9 +103,7 @@ class StatusConflict(ApiError):
     reason = "STATUS_CONFLICT"
 
     def __init__(self, notification_id: UUID, status: str) -> None:
-        super().__init__(
-            f"the notification is {status}", notification_id=str(notification_id), status=status
-        )
+        super().__init__(f"the notification is {status}", notification_id=str(notification_id), status=status)
 
 
 class _Later(ApiError):

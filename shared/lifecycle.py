@@ -23,9 +23,7 @@ ALL = frozenset(Status)
 
 # What the system does by itself, and what a client may do to its own notification.
 AUTOMATIC: Mapping[str, frozenset[str]] = {
-    Status.PENDING: frozenset(
-        {Status.PROCESSING, Status.CANCELLED, Status.EXPIRED, Status.FAILED, Status.SUPPRESSED}
-    ),
+    Status.PENDING: frozenset({Status.PROCESSING, Status.CANCELLED, Status.EXPIRED, Status.FAILED, Status.SUPPRESSED}),
     Status.PROCESSING: ALL - {Status.PROCESSING, Status.CANCELLED},
 }
 

@@ -86,7 +86,6 @@ class _Library(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
+        level = min(record.levelno // 10 * 10, logging.CRITICAL)  # a library may have levels that structlog lacks
         log = structlog.get_logger()
-        log.log(
-            record.levelno, "library.log", logger=record.name, line=record.lineno, **(describe(error) if error else {})
-        )
+        log.log(level, "library.log", logger=record.name, line=record.lineno, **(describe(error) if error else {}))

@@ -68,7 +68,8 @@ class Loop:
             await self._sleep(delay)
 
     async def _may_run(self) -> bool:
-        await self._allowed.wait()
+        while not self._allowed.is_set():  # it may be cleared again between the resume and our turn to run
+            await self._allowed.wait()
         return not self._leaving
 
     async def _sleep(self, delay: float | None) -> None:

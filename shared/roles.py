@@ -14,7 +14,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     "notification_contents": {"scheduler": "INSERT", "worker": "SELECT"},
     "notification_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT"},
     "webhook_events": {
-        "scheduler": "SELECT (tenant_id, fanned_out_at), INSERT",  # INSERT: the event trigger of what they end
+        "scheduler": "SELECT (id, tenant_id, fanned_out_at), INSERT",  # INSERT: the event trigger of what they end
         "worker": "INSERT",
         "dispatcher": "SELECT, UPDATE",
     },

@@ -22,7 +22,10 @@ class SettingsInvalid(Exception):
 class ProcessSettings(BaseSettings):
     """What every service needs."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", hide_input_in_errors=True)
+    # Empty is not set: that is what a compose file makes of a variable that its own environment lacks.
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore", hide_input_in_errors=True
+    )
 
     database_url: SecretStr
     """postgresql://… of this service's own login. May be a pooler in transaction mode if LISTEN_DATABASE_URL is set."""
@@ -51,7 +54,7 @@ class ProcessSettings(BaseSettings):
     @field_validator("database_url", "listen_database_url")
     @classmethod
     def _is_postgresql(cls, url: SecretStr | None) -> SecretStr | None:
-        if url and not url.get_secret_value().startswith(("postgresql://", "postgres://")):
+        if url is not None and not url.get_secret_value().startswith(("postgresql://", "postgres://")):
             raise ValueError("must begin with postgresql://")
         return url
 
@@ -59,7 +62,7 @@ class ProcessSettings(BaseSettings):
     @classmethod
     def _is_loopback(cls, address: str) -> str:
         host, _, port = address.rpartition(":")
-        if not port.isdigit() or int(port) > 65_535:
+        if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
             raise ValueError("must be host:port")
         if host != "localhost" and not _loopback(host.strip("[]")):
             raise ValueError("must be on a loopback address: there is no authentication")

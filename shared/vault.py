@@ -21,6 +21,8 @@ class Vault:
 
     def __init__(self, secret_key: bytes, purpose: str) -> None:
         """`secret_key` is at least 32 bytes; what is sealed for one `purpose` cannot be opened for another."""
+        if len(secret_key) < MIN_KEY:
+            raise ValueError(f"the secret key must have at least {MIN_KEY} bytes")
         key = HKDF(SHA256(), length=32, salt=None, info=b"notifyqueue " + purpose.encode()).derive(secret_key)
         self._cipher = AESGCM(key)
 

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
 
 from sandbox.postgres import Postgres
 from shared.migrations import migrate
+from shared.roles import SERVICES, create_roles
 from tests.notifications import Notifications
 from tests.programs import require_program
 
@@ -20,6 +22,7 @@ DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 # Nothing here has to outlive the machine, and to outlive a killed server it need not be on the disk.
 HASTY = {"fsync": "off", "full_page_writes": "off"}
 TEMPLATE = "migrated"
+LOGINS = "tested"
 
 _numbers = itertools.count(1)
 
@@ -72,6 +75,13 @@ async def database_url(request: pytest.FixtureRequest, make_database: MakeDataba
     return await make_database(request.getfixturevalue(getattr(request, "param", "postgres")))
 
 
+def login(url: str, service: str) -> str:
+    """The URL of a service's own login, which may do what its statements need and no more."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{LOGINS}_{service}:{LOGINS}@{host}"))
+
+
 @contextmanager
 def _cluster(binaries: Path | None = None) -> Iterator[Postgres]:
     # Not pytest's own folder, which is closed to the account that runs the server for root.
@@ -88,7 +98,9 @@ async def _make_template(server: Postgres, connection: "asyncpg.Connection[async
     # Renamed at the end, so that a migration that fails leaves no template behind.
     await connection.execute("DROP DATABASE IF EXISTS migrating WITH (FORCE)")
     await connection.execute("CREATE DATABASE migrating")
-    await migrate(server.url_of("migrating"))
+    url = server.url_of("migrating")
+    await migrate(url)
+    await create_roles(url, LOGINS, dict.fromkeys(SERVICES, LOGINS))
     await connection.execute(f"ALTER DATABASE migrating RENAME TO {TEMPLATE}")
 
 

@@ -24,15 +24,16 @@ class Notifications:
         row |= {"address": address, "priority": 2, "max_attempts": 5} | columns
         names = ", ".join(row)
         numbers = ", ".join(f"${number}" for number in range(2, len(row) + 2))
-        id_: UUID = await self.connection.fetchval(
-            f"INSERT INTO notifyqueue.notifications ({names}, due_at, next_attempt_at) "
-            f"VALUES ({numbers}, now() + $1, now() + $1) RETURNING id",
-            due_in,
-            *row.values(),
-        )
-        await self.connection.execute(
-            "INSERT INTO notifyqueue.notification_contents VALUES ($1, $2)", id_, json.dumps(CONTENT)
-        )
+        async with self.connection.transaction():
+            id_: UUID = await self.connection.fetchval(
+                f"INSERT INTO notifyqueue.notifications ({names}, due_at, next_attempt_at) "
+                f"VALUES ({numbers}, now() + $1, now() + $1) RETURNING id",
+                due_in,
+                *row.values(),
+            )
+            await self.connection.execute(
+                "INSERT INTO notifyqueue.notification_contents VALUES ($1, $2)", id_, json.dumps(CONTENT)
+            )
         return id_
 
     async def insert_many(self, count: int, **columns: Any) -> list[UUID]:

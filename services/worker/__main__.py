@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import uuid4
 
+import structlog
+
 from services.worker import rpc
 from services.worker.claim import Claim
 from services.worker.lane import Lane, LaneSettings, SuspectSlot
 from services.worker.leases import Leases
 from services.worker.outcome import Later
 from services.worker.providers import Provider
-from services.worker.providers.catalogue import open_providers
+from services.worker.providers.catalogue import choose_providers
 from services.worker.recording import Recording
 from services.worker.recovery import Recovery
 from services.worker.settings import Settings
@@ -28,7 +30,7 @@ FLIGHTS = 4
 
 async def start(process: Process, settings: Settings) -> None:
     providers = {}
-    for channel, provider in open_providers(settings).items():
+    for channel, provider in choose_providers(settings).items():
         providers[channel] = await process.stack.enter_async_context(provider)
     await compose(process, settings, providers)
 
@@ -57,6 +59,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     recording = await enter(Recording(store, flights=flights, on_end=tell_end, on_retry=tell_retry))
     starts = await enter(GroupCommit[Claim, bool](fence, flights=flights, key=lambda claim: claim.notification_id))
     worker_id = uuid4()
+    structlog.contextvars.bind_contextvars(worker_id=str(worker_id))
     suspects = SuspectSlot()
     lanes = {
         channel: Lane(

@@ -280,7 +280,7 @@ class Lane:
             return
         if ours:
             self._count(verdict)
-            _log(claim, verdict)
+            _log(running, verdict)
         else:
             self._lose(running)
 
@@ -299,8 +299,12 @@ class Lane:
             )
 
 
-def _log(claim: Claim, verdict: Verdict) -> None:
-    facts = {"notification_id": str(claim.notification_id), "attempt": claim.number}
+def _log(running: Running, verdict: Verdict) -> None:
+    facts = {
+        "notification_id": str(running.claim.notification_id),
+        "attempt": running.claim.number,
+        "duration_ms": round((boot_seconds() - running.since) * 1e3, 1),
+    }
     match verdict:
         case Sent():
             log.debug("job.sent", **facts)

@@ -62,7 +62,7 @@ class Worker:
         self._paused = False
         for lane in self.lanes.values():
             lane.resume()
-        log.info("worker.resumed", worker_id=str(self.worker_id))
+        log.info("worker.resumed")
 
     def wake(self) -> None:
         for lane in self.lanes.values():
@@ -84,6 +84,6 @@ class Worker:
                 await asyncio.gather(*(lane.pause() for lane in lanes))
                 await asyncio.gather(*(lane.wait_empty() for lane in lanes))
         except TimeoutError:
-            log.warning("worker.drain_timeout", worker_id=str(self.worker_id), in_flight=self.in_flight)
+            log.warning("worker.drain_timeout", in_flight=self.in_flight)
         else:
-            log.info("worker.drained", worker_id=str(self.worker_id))
+            log.info("worker.drained")

@@ -157,7 +157,7 @@ CREATE TABLE notifyqueue.webhook_endpoints (
   enabled boolean NOT NULL DEFAULT true,
   disabled_reason text COLLATE "C" CHECK (disabled_reason IN ('GONE', 'DELETED')),
   paused_until timestamptz NOT NULL DEFAULT '-infinity',
-  next_due_at timestamptz NOT NULL DEFAULT 'infinity',  -- never after the next_attempt_at of an open delivery
+  next_due_at timestamptz NOT NULL DEFAULT 'infinity',  -- too early costs a look, too late never happens
   created_at timestamptz NOT NULL DEFAULT now(),
   deleted_at timestamptz,
   CONSTRAINT disabled_has_its_reason CHECK (enabled = (disabled_reason IS NULL)),

@@ -16,6 +16,7 @@ from services.worker.providers import Provider
 from services.worker.settings import Settings as WorkerSettings
 from services.worker.worker import Worker
 from shared.process import Process
+from tests.conftest import login
 
 SECRET = "a secret key for tests, 32 characters"
 ANYWHERE: dict[str, Any] = {
@@ -25,7 +26,14 @@ ANYWHERE: dict[str, Any] = {
 }
 
 # Short enough to wait for, and long enough for a busy machine to renew a lease in.
-QUICK: dict[str, Any] = {"lease": 3.0, "email_provider_timeout": 1.5, "poll_interval": 1.0, "retry_base": 0.2, "retry_cap": 1.0}
+QUICK: dict[str, Any] = {
+    "email_provider": "mock",
+    "lease": 3.0,
+    "email_provider_timeout": 1.5,
+    "poll_interval": 1.0,
+    "retry_base": 0.2,
+    "retry_cap": 1.0,
+}
 
 StartScheduler = Callable[..., Awaitable[grpc.aio.Channel]]
 StartWorker = Callable[..., Awaitable[Worker]]
@@ -42,7 +50,7 @@ def start_scheduler(stack: AsyncExitStack) -> StartScheduler:
     """Starts a scheduler on a database and answers a channel to it."""
 
     async def start(url: str, **settings: Any) -> grpc.aio.Channel:
-        chosen = SchedulerSettings(database_url=SecretStr(url), **ANYWHERE | settings)
+        chosen = SchedulerSettings(database_url=SecretStr(login(url, "scheduler")), **ANYWHERE | settings)
         process = Process("scheduler", chosen, stack)
         await scheduler_process.start(process, chosen)
         return await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{process.port}"))
@@ -60,7 +68,7 @@ def start_worker(stack: AsyncExitStack) -> StartWorker:
     """Starts a worker on a database, with a provider for its email lane, and answers it."""
 
     async def start(url: str, provider: Provider, *, on: AsyncExitStack = stack, **settings: Any) -> Worker:
-        chosen = WorkerSettings(database_url=SecretStr(url), **ANYWHERE | QUICK | settings)
+        chosen = WorkerSettings(database_url=SecretStr(login(url, "worker")), **ANYWHERE | QUICK | settings)
         process = Process("worker", chosen, on)
         return await worker_process.compose(process, chosen, {"EMAIL": provider})
 

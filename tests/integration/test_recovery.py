@@ -13,6 +13,7 @@ from services.worker.recovery import Recovery
 from services.worker.store import Record, WorkerStore
 from shared.backoff import Backoff
 from shared.database import Database
+from tests.conftest import login
 from tests.notifications import Notifications
 
 LEASE = timedelta(minutes=1)
@@ -21,7 +22,7 @@ BACKOFF = Backoff(timedelta(seconds=2), timedelta(minutes=15))
 
 @pytest.fixture
 async def store(database_url: str) -> AsyncIterator[WorkerStore]:
-    async with Database(database_url, name="test") as database:
+    async with Database(login(database_url, "worker"), name="test") as database:
         yield WorkerStore(database)
 
 

@@ -1,0 +1,80 @@
+"""`make up` as a person runs it, on a folder of its own."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.waiting import eventually
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+WITHIN = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A `make up` that runs."""
+
+    process: asyncio.subprocess.Process
+    state: Path
+    place: Mapping[str, Any]
+
+    @property
+    def page(self) -> str:
+        return (self.state / "page.txt").read_text()
+
+    def address(self, name: str) -> str:
+        return str(self.place["addresses"][name])
+
+    async def interrupt(self) -> int:
+        """Ctrl-C. Answers the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(WITHIN):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def up(state: Path, environment: Mapping[str, str] = {}) -> AsyncIterator[Up]:  # noqa: B006
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NOTIFYQUEUE_", "OTEL_"))}
+    with (state / "page.txt").open("wb") as page:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sandbox.up", "--state", str(state)),
+            cwd=ROOT,
+            env=inherited | dict(environment),
+            stdout=page,
+            stderr=page,
+        )
+    try:
+        yield Up(process, state, await eventually(lambda: _place(state, process), within=WITHIN))
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+async def _place(state: Path, process: asyncio.subprocess.Process) -> dict[str, Any]:
+    if process.returncode is not None:
+        raise AssertionError((state / "page.txt").read_text())
+    if "is up" not in (state / "page.txt").read_text():
+        return {}
+    place: dict[str, Any] = json.loads((state / "up.json").read_text())
+    return place
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    # Not pytest's own folder, which is closed to the account that runs the server for root.
+    folder = Path(tempfile.mkdtemp(prefix="notifyqueue-e2e-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)

@@ -1,0 +1,86 @@
+"""`make up`: it starts everything, stops everything, and gets over having been killed."""
+
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from sandbox.postgres import Postgres
+from tests.e2e.conftest import Up, up
+from tests.processes import SERVING, health
+from tests.waiting import eventually
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def none_alive(running: Up) -> bool:
+    return not any(alive(pid) for pid in running.place["pids"].values())
+
+
+async def serves(running: Up) -> bool:
+    return await health(running.address("scheduler"), "notifyqueue.v1.Scheduler") == SERVING
+
+
+async def test_ctrl_c_stops_everything(state: Path) -> None:
+    async with up(state) as running:
+        assert await serves(running)
+        assert await running.interrupt() == 0
+        assert await none_alive(running)
+        assert not (state / "postgres" / "postmaster.pid").exists()
+        assert not (state / "up.json").exists()
+
+
+async def test_after_a_kill_its_processes_end_and_the_next_one_works(state: Path) -> None:
+    async with up(state) as first:
+        first.process.send_signal(signal.SIGKILL)
+        await first.process.wait()
+        await eventually(lambda: none_alive(first), within=60)
+    (state / "up.json").unlink()
+    async with up(state) as second:
+        assert await serves(second)
+
+
+async def test_two_checkouts_run_side_by_side(state: Path) -> None:
+    other = Path(tempfile.mkdtemp(prefix="notifyqueue-e2e-"))
+    other.chmod(0o755)
+    try:
+        async with up(state) as first, up(other) as second:
+            assert await serves(first)
+            assert await serves(second)
+            assert not set(first.place["addresses"].values()) & set(second.place["addresses"].values())
+    finally:
+        shutil.rmtree(other)
+
+
+async def test_a_second_one_in_the_same_checkout_is_refused(state: Path) -> None:
+    async with up(state):
+        (state / "page.txt").rename(state / "first.txt")
+        (state / "up.json").rename(state / "first.json")
+        with pytest.raises(AssertionError, match="make up:"):
+            async with up(state):
+                pass
+
+
+async def test_a_given_database_is_used_with_a_login_for_each_process(state: Path, postgres_15: Postgres) -> None:
+    connection = await asyncpg.connect(postgres_15.url)
+    await connection.execute("DROP DATABASE IF EXISTS given")
+    await connection.execute("CREATE DATABASE given")
+    url = postgres_15.url_of("given")
+    async with up(state, {"DATABASE_URL": url}) as running:
+        assert await serves(running)
+        assert not (state / "postgres").exists()
+        rows = await connection.fetch("SELECT DISTINCT usename FROM pg_stat_activity WHERE datname = 'given'")
+        assert len({row["usename"] for row in rows}) == 4
+        assert "postgres" not in {row["usename"] for row in rows}
+    await connection.execute("DROP DATABASE given WITH (FORCE)")
+    await connection.close()
