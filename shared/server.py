@@ -209,9 +209,10 @@ class Server:
 
     def _add_reflection(self, services: Sequence[str]) -> None:
         names = [*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
-        servicer = reflection.aio.ReflectionServicer(service_names=[*names, REFLECTION_V1])
+        servicer = reflection.aio.ReflectionServicer(service_names=names)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, self._server)
-        # The package registers v1alpha only (grpc/grpc#38576); v1 has the same messages on the wire.
+        # The package registers v1alpha only (grpc/grpc#38576); v1 has the same messages on the wire. It is served and
+        # not listed: clients describe what is listed, and nobody has its descriptor.
         v1 = grpc.method_handlers_generic_handler(REFLECTION_V1, {"ServerReflectionInfo": _reflection_v1(servicer)})
         self._server.add_generic_rpc_handlers((v1,))
 

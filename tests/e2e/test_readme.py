@@ -1,0 +1,79 @@
+"""The README's first delivery, as it stands there, against a real `make up`."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sandbox.plan import PORTS
+from tests.e2e.conftest import ROOT, Up, up
+from tests.waiting import eventually
+
+README = ROOT / "README.md"
+SECTION = re.compile(r"^## A first delivery\n(.*?)^## ", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks() -> list[str]:
+    section = SECTION.search(README.read_text())
+    assert section
+    return BLOCK.findall(section[1])
+
+
+async def run(running: Up, script: str) -> str:
+    """What a block prints, with the ports that this `make up` was given."""
+    for name, port in PORTS.items():
+        script = script.replace(f"127.0.0.1:{port}", running.address(name))
+    process = await asyncio.create_subprocess_exec(
+        *("bash", "-euo", "pipefail", "-c", script),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return output.decode()
+
+
+def answers(output: str) -> Iterator[Any]:
+    """JSON documents that follow one another."""
+    decoder = json.JSONDecoder()
+    while output := output.lstrip():
+        found, end = decoder.raw_decode(output)
+        yield found
+        output = output[end:]
+
+
+async def answer(running: Up, script: str) -> Any:
+    return next(answers(await run(running, script)))
+
+
+async def test_the_first_delivery_works_as_the_readme_says(state: Path) -> None:
+    listing, schedule, mailbox, get, webhooks, drain = blocks()
+    async with up(state) as running:
+        assert "notifyqueue.v1.Scheduler" in await run(running, listing)
+
+        scheduled = await answer(running, schedule)
+        id_ = scheduled["notification"]["notification_id"]
+        assert (await answer(running, schedule))["replayed"] is True
+
+        (mail,) = await eventually(lambda: answer(running, mailbox), within=30)
+        assert (mail["delivery_key"], mail["subject"]) == (id_, "Your order is on its way")
+
+        async def sent() -> Any:
+            notification = (await answer(running, get))["notification"]
+            return notification if notification["status"] == "STATUS_SENT" else None
+
+        timeline = (await eventually(sent, within=30))["timeline"]
+        assert [entry["kind"] for entry in timeline] == ["KIND_ACCEPTED", "KIND_SENT"]
+
+        (hook,) = await eventually(lambda: answer(running, webhooks), within=30)
+        assert hook["verified"] is True
+        assert hook["body"]["type"] == "notification.sent"
+        assert hook["body"]["data"]["notification_id"] == id_
+        assert hook["body"]["data"]["labels"] == {"order": "17"}
+
+        phases = [found["worker"]["phase"] for found in answers(await run(running, drain))]
+        assert phases == ["PROCESS_PHASE_DRAINED", "PROCESS_PHASE_DRAINED", "PROCESS_PHASE_RUNNING"]
