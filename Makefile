@@ -7,7 +7,7 @@ SUITES := $(wildcard tests/unit tests/integration tests/concurrency tests/e2e te
 
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help up test check fix stubs lock bench clean style types contracts walls statements
+.PHONY: help up test check fix stubs lock bench clean style types contracts walls statements pages
 
 help:
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,15 +19,16 @@ test: $(READY) ## runs the tests; ARGS="tests/unit -k lane" hands on to pytest
 	@$(BIN)/python -m pytest $(or $(ARGS),$(SUITES))
 
 check: $(READY) ## reads everything: style, types, contracts, walls between modules, SQL
-	@$(MAKE) --no-print-directory --keep-going style types contracts walls statements
+	@$(MAKE) --no-print-directory --keep-going style types contracts walls statements pages
 
 fix: $(READY) ## mends what style can mend by itself
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 	@$(BIN)/buf format -w
 
-stubs: $(READY) ## generates notifyqueue/v1 from proto/
+stubs: $(READY) ## generates notifyqueue/v1 from proto/, and docs/settings.md from the settings
 	@$(BIN)/python -m tools.stubs
+	@$(BIN)/python -m tools.settings_page
 
 lock: $(READY) ## pins what pyproject.toml asks for; ARGS=--upgrade takes the newest
 	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes \
@@ -62,3 +63,6 @@ walls: $(READY)
 
 statements: $(READY)
 	@$(BIN)/python -m tools.sql_guards
+
+pages: $(READY)
+	@$(BIN)/python -m tools.settings_page --check

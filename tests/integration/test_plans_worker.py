@@ -1,0 +1,155 @@
+"""The worker's statements keep their plans: with and without statistics, for any arguments, on 18 and 15."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import TypeAlias
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from sandbox.postgres import Postgres
+from services.worker.store import CLAIM, sql
+from tests.conftest import MakeDatabase
+from tests.plans import Plan, explain
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+TABLE = "notifications"
+LEASE = timedelta(minutes=1)
+SERVERS = ["postgres", "postgres_15"]
+
+FILL = """
+INSERT INTO notifyqueue.notifications (
+  tenant_id, idempotency_key, fingerprint, channel, address, priority, max_attempts, due_at, next_attempt_at, expire_at,
+  status, finished_at, attempt_count, claim_token, worker_id, lease_expires_at
+)
+SELECT 'default', n::text, '', 'EMAIL', 'a@example.com', 1 + n % 3, 5, new.due_at, new.due_at,
+  CASE WHEN n <= 300 THEN new.due_at + interval '1 second' END, new.status,
+  CASE WHEN new.status = 'SENT' THEN now() END, (new.status = 'PROCESSING')::int, held.token, held.token,
+  CASE WHEN new.status = 'PROCESSING' THEN now() - interval '1 minute' END
+FROM (
+  SELECT n, now() + CASE WHEN n <= 20000 THEN interval '-1 hour' ELSE interval '1 day' END AS due_at,
+    CASE WHEN n <= 80000 THEN 'PENDING' WHEN n <= 80500 THEN 'PROCESSING' ELSE 'SENT' END AS status
+  FROM generate_series(1, 100000) AS n
+) AS new
+CROSS JOIN LATERAL (SELECT CASE WHEN new.status = 'PROCESSING' THEN $1::uuid END AS token) AS held
+"""
+
+TOKEN = uuid4()
+_filled: dict[tuple[str, bool], str] = {}
+
+
+@pytest.fixture(params=SERVERS)
+async def server(request: pytest.FixtureRequest) -> Postgres:
+    found: Postgres = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(params=[False, True], ids=["fresh", "analysed"])
+async def connection(
+    server: Postgres, request: pytest.FixtureRequest, make_database: MakeDatabase
+) -> AsyncIterator[Connection]:
+    """To a backlog behind and among far more that is scheduled or done; filled once, for no test changes it."""
+    key = (str(server.data), request.param)
+    if key not in _filled:
+        _filled[key] = await _fill(server, analysed=request.param, template=await make_database(server))
+    connection = await asyncpg.connect(_filled[key])
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def _fill(server: Postgres, *, analysed: bool, template: str) -> str:
+    name = f"filled_{analysed}".lower()
+    owner = await asyncpg.connect(server.url)
+    await owner.execute(f"CREATE DATABASE {name} TEMPLATE {template.rpartition('/')[2]}")
+    await owner.close()
+    connection = await asyncpg.connect(server.url_of(name))
+    await connection.execute("ALTER TABLE notifyqueue.notifications SET (autovacuum_enabled = off)")
+    await connection.execute(FILL, TOKEN)
+    if analysed:
+        await connection.execute("VACUUM ANALYZE notifyqueue.notifications")
+    await connection.close()
+    return server.url_of(name)
+
+
+@pytest.fixture(params=[False, True], ids=["custom", "generic"])
+def generic(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+async def held(connection: Connection) -> tuple[list[UUID], list[UUID]]:
+    """The 500 claims of one worker."""
+    rows = await connection.fetch("SELECT id FROM notifyqueue.notifications WHERE status = 'PROCESSING' ORDER BY id")
+    return [row["id"] for row in rows], [TOKEN] * len(rows)
+
+
+def assert_by_index(plan: Plan, *indexes: str) -> None:
+    assert "Seq Scan" not in plan.scans(TABLE), plan
+    assert plan.indexes() >= set(indexes), plan
+
+
+@pytest.mark.parametrize("classes", [[3, 2, 1], [1, 2, 3]], ids=["urgent first", "low first"])
+async def test_a_claim_walks_its_index_in_order_and_stops(
+    connection: Connection, generic: bool, classes: Sequence[int]
+) -> None:
+    args = ["EMAIL", classes, timedelta(), uuid4(), uuid4(), LEASE, True]
+    plan = await explain(connection, CLAIM[64], args, generic=generic)
+    assert_by_index(plan, "notifications_claim", "notifications_suspects")
+    assert plan.sorted_rows() == 0, plan
+    # 64 rows found and written, each with its index entries: what is scheduled costs nothing.
+    assert plan.buffers < 4_000, plan
+
+
+async def test_the_next_due_time_is_a_look_at_each_class(connection: Connection, generic: bool) -> None:
+    plan = await explain(connection, sql["read_next_due"], ["EMAIL", True], generic=generic)
+    assert_by_index(plan, "notifications_claim")
+    assert plan.buffers < 50, plan
+
+
+@pytest.mark.parametrize(
+    ("statement", "more"),
+    [
+        ("mark_sent", [["m"] * 500]),
+        ("end_unsent", [["MESSAGE_REJECTED"] * 500, ["x"] * 500, ["ATTEMPT_FAILED"] * 500, [False] * 500]),
+        (
+            "retry_later",
+            [[LEASE] * 500, ["x"] * 500, ["ATTEMPT_FAILED"] * 500, [False] * 500, [False] * 500, [False] * 500],
+        ),
+        ("start_attempts", [LEASE]),
+        ("renew_leases", [LEASE]),
+    ],
+)
+async def test_a_group_of_500_costs_500_lookups(
+    connection: Connection, generic: bool, statement: str, more: Sequence[object]
+) -> None:
+    ids, tokens = await held(connection)
+    plan = await explain(connection, sql[statement], [ids, tokens, *more], generic=generic)
+    assert_by_index(plan, "notifications_pkey")
+    looked_at = sum(node["Actual Loops"] for node in plan.nodes("Scan") if node.get("Relation Name") == TABLE)
+    assert looked_at <= 1_100, plan
+
+
+async def test_what_was_recorded_is_found_by_key(connection: Connection, generic: bool) -> None:
+    ids, tokens = await held(connection)
+    args = [ids, tokens, [1] * 500, [None] * 500]
+    plan = await explain(connection, sql["find_recorded"], args, generic=generic)
+    assert_by_index(plan, "notifications_pkey")
+
+
+async def test_expired_claims_are_found_by_their_lease(connection: Connection, generic: bool) -> None:
+    plan = await explain(connection, sql["lock_expired_claims"], [timedelta()], generic=generic)
+    assert_by_index(plan, "notifications_leases")
+    assert plan.sorted_rows() <= 500, plan  # no more than workers hold
+
+
+async def test_a_token_is_released_among_what_is_held(connection: Connection, generic: bool) -> None:
+    plan = await explain(connection, sql["release_token"], [TOKEN, TOKEN], generic=generic)
+    assert_by_index(plan, "notifications_leases")
+
+
+async def test_what_expired_is_found_by_its_time(connection: Connection, generic: bool) -> None:
+    plan = await explain(connection, sql["expire_overdue"], [], generic=generic)
+    assert_by_index(plan, "notifications_expiry")
