@@ -22,7 +22,11 @@ starts: a process whose settings cannot be used names every one that is wrong, a
 This page is written by `python -m tools.settings_page`.
 """
 
-PROCESSES = {"The scheduler": SchedulerSettings, "The worker": WorkerSettings, "The dispatcher": DispatcherSettings}
+PROCESSES: dict[str, type[ProcessSettings]] = {
+    "The scheduler": SchedulerSettings,
+    "The worker": WorkerSettings,
+    "The dispatcher": DispatcherSettings,
+}
 
 
 def page() -> str:
@@ -34,7 +38,7 @@ def page() -> str:
 
 
 def _same(one: FieldInfo, other: FieldInfo) -> bool:
-    return one.default == other.default
+    return bool(one.default == other.default)
 
 
 def _section(title: str, kind: type[ProcessSettings], left_out: set[str]) -> str:
