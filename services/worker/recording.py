@@ -16,7 +16,7 @@ import structlog
 from services.worker.claim import Claim
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from services.worker.store import Record, Store
-from shared.batching import GroupCommit
+from shared.batching import Contention, GroupCommit
 from shared.errors import DatabaseUnavailable
 
 log = structlog.get_logger()
@@ -89,7 +89,7 @@ class Recording:
                 if repeated and (missing := [r for r in records if r.held.notification_id not in ours]):
                     ours |= await self._store.find_recorded(missing)
                 return [record.held.notification_id in ours for record in records]
-            except DatabaseUnavailable:
+            except (DatabaseUnavailable, Contention):
                 if self._closing.is_set():
                     raise
                 repeated = True
