@@ -1,0 +1,57 @@
+"""Runs the sandbox's servers until SIGTERM or SIGINT."""
+
+import asyncio
+import signal
+import sys
+from contextlib import AsyncExitStack
+
+import structlog
+from pydantic import ValidationError
+
+from sandbox.inbox import Inbox
+from sandbox.mailbox import Mailbox
+from sandbox.mock_provider import MockProvider
+from sandbox.receiver import Receiver
+from sandbox.server import HttpServer
+from sandbox.settings import PREFIX, Settings
+from sandbox.store import Store
+from shared import logs
+
+log = structlog.get_logger()
+
+EX_CONFIG = 78  # sysexits.h: something was found in an unconfigured or misconfigured state
+
+
+async def start(settings: Settings, stack: AsyncExitStack) -> tuple[Mailbox, HttpServer]:
+    """Enters everything on the stack; a further server is a further line."""
+    store = await stack.enter_async_context(Store(settings.database_url.get_secret_value()))
+    mailbox = await stack.enter_async_context(Mailbox(store, settings.smtp_port))
+    services = (Inbox(store), Receiver(store), MockProvider(store, settings.mock_transient_rate))
+    http = await stack.enter_async_context(HttpServer(settings.http_port, services))
+    return mailbox, http
+
+
+async def run(settings: Settings) -> None:
+    logs.configure("sandbox", settings.log_level)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        mailbox, http = await start(settings, stack)
+        log.info("sandbox.started", smtp_port=mailbox.port, http_port=http.port)
+        await stop.wait()
+    log.info("sandbox.stopped")
+
+
+def main() -> None:
+    try:
+        settings = Settings()  # type: ignore[call-arg]  # from the environment
+    except ValidationError as error:
+        for fault in error.errors(include_input=False):
+            print(f"{PREFIX}{str(fault['loc'][0]).upper()}: {fault['msg']}", file=sys.stderr)
+        sys.exit(EX_CONFIG)
+    asyncio.run(run(settings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+-- What the sandbox keeps, apart from the schema of the services, so that it can be looked at after any restart.
+CREATE SCHEMA IF NOT EXISTS sandbox;
+
+-- Every request that arrived, whatever became of it.
+CREATE TABLE IF NOT EXISTS sandbox.requests (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  server text NOT NULL,
+  address text NOT NULL,
+  delivery_key text,
+  attempt int,
+  action text NOT NULL,
+  received_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX IF NOT EXISTS requests_address ON sandbox.requests (server, address, id);
+
+-- How often a script has been played.
+CREATE TABLE IF NOT EXISTS sandbox.plays (
+  server text NOT NULL,
+  subject text NOT NULL,
+  played int NOT NULL,
+  PRIMARY KEY (server, subject)
+);
+
+-- Every mail that was accepted: SMTP knows no duplicates, so a copy is a row.
+CREATE TABLE IF NOT EXISTS sandbox.mails (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  delivery_key text,
+  address text NOT NULL,
+  sender text NOT NULL,
+  subject text NOT NULL,
+  text text,
+  html text,
+  raw bytea NOT NULL,
+  received_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX IF NOT EXISTS mails_address ON sandbox.mails (address, id);
+CREATE INDEX IF NOT EXISTS mails_delivery_key ON sandbox.mails (delivery_key);
+
+-- The mock provider's ledger: it deduplicates, so a delivery key is a row.
+CREATE TABLE IF NOT EXISTS sandbox.mock_deliveries (
+  delivery_key uuid PRIMARY KEY,
+  channel text NOT NULL,
+  address text NOT NULL,
+  content jsonb NOT NULL,
+  deliveries int NOT NULL DEFAULT 1,
+  received_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX IF NOT EXISTS mock_deliveries_address ON sandbox.mock_deliveries (address, received_at);
+
+CREATE TABLE IF NOT EXISTS sandbox.webhook_secrets (
+  name text PRIMARY KEY,
+  secret text NOT NULL
+);
+
+-- One row per event and endpoint, with the status of every answer that it got; 0 is no answer.
+CREATE TABLE IF NOT EXISTS sandbox.webhooks (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name text NOT NULL,
+  webhook_id text NOT NULL,
+  body text NOT NULL,
+  verified bool,
+  answers int[] NOT NULL,
+  received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  UNIQUE (name, webhook_id)
+);

@@ -1,0 +1,106 @@
+"""The sandbox's statements: one method each, named like its file in sql/."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Self
+from uuid import UUID
+
+import asyncpg
+
+from shared.database import Database, Statements
+
+sql = Statements("sandbox")
+
+# Two that start at once must not both create the schema. Any constant will do.
+LOCK = 0x73616E64626F78
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    delivery_key: str | None
+    address: str
+    sender: str
+    subject: str
+    text: str | None
+    html: str | None
+    raw: bytes
+
+
+class Store:
+    """A database with the sandbox's schema, which is made where it is missing."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._database = Database(url, name="notifyqueue sandbox")
+
+    async def __aenter__(self) -> Self:
+        await _create_schema(self._url)
+        await self._database.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._database.__aexit__(*error)
+
+    async def ping(self) -> None:
+        """Raises DatabaseUnavailable."""
+        await self._fetch("ping")
+
+    async def count_play(self, server: str, subject: str) -> int:
+        rows = await self._fetch("count_play", server, subject)
+        return int(rows[0]["played"])
+
+    async def add_request(
+        self, server: str, address: str, action: str, *, delivery_key: str | None = None, attempt: int | None = None
+    ) -> None:
+        await self._fetch("add_request", server, address, delivery_key, attempt, action)
+
+    async def list_requests(self, server: str | None = None, address: str | None = None) -> list[Row]:
+        return await self._fetch("list_requests", server, address)
+
+    async def add_mail(self, mail: Mail) -> int:
+        """The id under which it is kept."""
+        values = (mail.delivery_key, mail.address, mail.sender, mail.subject, mail.text, mail.html, mail.raw)
+        rows = await self._fetch("add_mail", *values)
+        return int(rows[0]["id"])
+
+    async def list_mails(self, address: str | None = None, delivery_key: str | None = None) -> list[Row]:
+        return await self._fetch("list_mails", address, delivery_key)
+
+    async def add_mock_delivery(self, key: UUID, channel: str, address: str, content: Mapping[str, Any]) -> int:
+        rows = await self._fetch("add_mock_delivery", key, channel, address, json.dumps(content))
+        return int(rows[0]["deliveries"])
+
+    async def list_mock_deliveries(self, address: str | None = None, key: UUID | None = None) -> list[Row]:
+        rows = await self._fetch("list_mock_deliveries", address, key)
+        return [row | {"content": json.loads(row["content"])} for row in rows]
+
+    async def put_webhook_secret(self, name: str, secret: str) -> None:
+        await self._fetch("put_webhook_secret", name, secret)
+
+    async def get_webhook_secret(self, name: str) -> str | None:
+        rows = await self._fetch("get_webhook_secret", name)
+        return str(rows[0]["secret"]) if rows else None
+
+    async def add_webhook(self, name: str, webhook_id: str, body: str, *, verified: bool | None, answer: int) -> None:
+        await self._fetch("add_webhook", name, webhook_id, body, verified, answer)
+
+    async def list_webhooks(self, name: str) -> list[Row]:
+        return await self._fetch("list_webhooks", name)
+
+    async def _fetch(self, name: str, *args: object) -> list[Row]:
+        return [dict(row) for row in await self._database.fetch(sql[name], *args)]
+
+
+async def _create_schema(url: str) -> None:
+    schema = resources.files("sandbox").joinpath("schema.sql").read_text("utf-8")
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
+            await connection.execute(schema)
+    finally:
+        await connection.close()

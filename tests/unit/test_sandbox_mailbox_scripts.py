@@ -1,0 +1,88 @@
+"""Scripts in addresses: what they say, and when each of their steps is over."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox import scripts
+from sandbox.scripts import ACCEPT, HTTP_WORDS, SMTP_WORDS, Action, Kind, Stage
+
+
+def _played(text: str, times: int) -> list[str]:
+    script = scripts.of_address(text, SMTP_WORDS)
+    return [str(script.action(number)) for number in range(1, times + 1)]
+
+
+@pytest.mark.parametrize(
+    ("address", "played"),
+    [
+        ("anna@example.org", ["accept", "accept"]),
+        ("550@example.org", ["550", "550"]),
+        ("550-5.1.1+anna@example.org", ["550-5.1.1", "550-5.1.1"]),
+        ("anna+550-5.1.1@example.org", ["550-5.1.1", "550-5.1.1"]),
+        ("451x2+anna@example.org", ["451", "451", "accept", "accept"]),
+        ("451x2+421@example.org", ["451", "451", "421", "421"]),
+        ("451x1+close-after-dotx1+anna@example.org", ["451", "accept-then-close", "accept"]),
+        ("dot-554-5.7.1@example.org", ["dot-554-5.7.1"]),
+        ("data-451x1@example.org", ["data-451", "accept"]),
+        ("hang@example.org", ["hang"]),
+        ("BOUNCE@example.org", ["550-5.1.1"]),
+        ("reject@example.org", ["dot-554-5.7.1"]),
+        ("down@example.org", ["421"]),
+        ("close-before-dot@example.org", ["close"]),
+        ("accept-then-hang@example.org", ["accept-then-hang"]),
+        # Names, not steps.
+        ("x2@example.org", ["accept"]),
+        ("5500@example.org", ["accept"]),
+        ("250@example.org", ["accept"]),
+        ("199@example.org", ["accept"]),
+        ("451x0@example.org", ["accept"]),
+        ("refuse@example.org", ["accept"]),
+        ("bounces@example.org", ["accept"]),
+        ("anna@550.example.org", ["accept"]),
+        ("+15550100", ["accept"]),
+    ],
+)
+def test_plays(address: str, played: list[str]) -> None:
+    assert _played(address, len(played)) == played
+
+
+def test_parts() -> None:
+    (step,) = scripts.parse("dot-554-5.7.1x3", SMTP_WORDS).steps
+    assert step.action == Action(Kind.REFUSE, Stage.DOT, 554, "5.7.1")
+    assert step.times == 3
+
+
+def test_a_plus_in_a_query_arrives_as_a_blank() -> None:
+    assert scripts.parse("500x2 410", HTTP_WORDS) == scripts.parse("500x2+410", HTTP_WORDS)
+
+
+@pytest.mark.parametrize(("word", "status"), [("bounce", 422), ("reject", 400), ("throttle", 429), ("down", 503)])
+def test_words_mean_what_the_protocol_has(word: str, status: int) -> None:
+    assert scripts.parse(word, HTTP_WORDS).action(1).code == status
+    assert scripts.parse(word, SMTP_WORDS).action(1).code in (421, 454, 550, 554)
+
+
+@pytest.mark.parametrize("words", [SMTP_WORDS, HTTP_WORDS])
+def test_every_word_stands_for_a_step(words: dict[str, str]) -> None:
+    assert all(scripts.parse(meaning, {}).steps for meaning in words.values())
+
+
+@settings(deadline=None)
+@given(st.text(max_size=50), st.integers(1, 1000))
+def test_any_text_is_a_script(text: str, number: int) -> None:
+    assert isinstance(scripts.of_address(text, SMTP_WORDS).action(number), Action)
+
+
+actions = st.sampled_from(["550", "550-5.1.1", "data-451", "dot-554", "hang", "close", "accept-then-close"])
+steps = st.lists(st.tuples(actions, st.integers(1, 5)), max_size=5)
+
+
+@settings(deadline=None)
+@given(steps)
+def test_steps_are_played_in_turn(steps: list[tuple[str, int]]) -> None:
+    text = "+".join(f"{what}x{times}" for what, times in steps)
+    script = scripts.parse(text, SMTP_WORDS)
+    expected = [what for what, times in steps for _ in range(times)]
+    assert [str(script.action(number + 1)) for number in range(len(expected))] == expected
+    assert script.action(len(expected) + 1) == ACCEPT
