@@ -11,6 +11,8 @@ from services.worker.providers import Answer, Handover, Message, Outcome, Provid
 
 log = structlog.get_logger()
 
+MAX_MESSAGE_ID = 255
+
 
 async def attempt(claim: Claim, content: Mapping[str, object], provider: Provider, deadline: float) -> Outcome:
     """Calls the provider once, for at most `deadline` seconds. Raises nothing but CancelledError."""
@@ -29,8 +31,12 @@ async def attempt(claim: Claim, content: Mapping[str, object], provider: Provide
 def _storable(outcome: Outcome) -> Outcome:
     """An outcome whose texts the database takes: a record must not fail for a provider's words."""
     code = None if outcome.code is None else safe_code(outcome.code)
-    message_id = "".join(filter(str.isprintable, outcome.provider_message_id or ""))[:255]
-    return replace(outcome, code=code, provider_message_id=message_id or None)
+    message_id = outcome.provider_message_id
+    if message_id is not None and not (message_id.isprintable() and 0 < len(message_id) <= MAX_MESSAGE_ID):
+        message_id = "".join(filter(str.isprintable, message_id))[:MAX_MESSAGE_ID] or None
+    if (code, message_id) == (outcome.code, outcome.provider_message_id):
+        return outcome
+    return replace(outcome, code=code, provider_message_id=message_id)
 
 
 def _broken_off(handover: Handover, code: str) -> Outcome:

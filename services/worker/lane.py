@@ -1,6 +1,7 @@
 """A lane: one channel's own loop, concurrency and provider in a worker. A claim is a start: nothing queues here."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -300,6 +301,8 @@ class Lane:
 
 
 def _log(running: Running, verdict: Verdict) -> None:
+    if isinstance(verdict, Sent) and not log.is_enabled_for(logging.DEBUG):
+        return  # a line for each would be a third of a core
     facts = {
         "notification_id": str(running.claim.notification_id),
         "attempt": running.claim.number,
