@@ -1,0 +1,73 @@
+"""No log says who was told what: markers planted in everything personal are in no line of any process."""
+
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
+from tests.e2e.conftest import Up, up
+from tests.waiting import eventually
+
+MARKERS = ("mk-subject", "mk-body", "mk-key", "mk-label", "mk-reference", "mk-header", "mk-name", "mk-local")
+ENDS = {
+    "sent": "mk-local-sent@example.com",
+    "refused": "reject+mk-local-refused@example.com",
+    "retried": "451x1+mk-local-retried@example.com",
+}
+
+
+def request(name: str, address: str) -> scheduler_pb2.ScheduleNotificationRequest:
+    return scheduler_pb2.ScheduleNotificationRequest(
+        idempotency_key=f"mk-key-{name}",
+        address=address,
+        email=notification_pb2.EmailContent(
+            subject="mk-subject", text="mk-body", sender="mk-name <us@example.com>", headers={"X-Note": "mk-header"}
+        ),
+        reference="mk-reference",
+        labels={"mk-label": "mk-label"},
+    )
+
+
+async def provoke(stub: scheduler_pb2_grpc.SchedulerStub) -> None:
+    """What is refused at the door, and what is asked for twice."""
+    bad = request("bad", "mk-local")
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stub.ScheduleNotification(bad)
+    assert not any(marker in str(refused.value.details()) for marker in MARKERS)
+    other = request("sent", "mk-local-other@example.com")
+    with pytest.raises(grpc.aio.AioRpcError):
+        await stub.ScheduleNotification(other)
+    page = scheduler_pb2.ListNotificationsRequest(page_token="mk-key")  # noqa: S106
+    with pytest.raises(grpc.aio.AioRpcError):
+        await stub.ListNotifications(page)
+
+
+async def all_ended(stub: scheduler_pb2_grpc.SchedulerStub) -> bool:
+    answer = await stub.ListNotifications(scheduler_pb2.ListNotificationsRequest())
+    return {notification.status for notification in answer.notifications} <= {
+        notification_pb2.Notification.STATUS_SENT,
+        notification_pb2.Notification.STATUS_FAILED,
+    }
+
+
+def lines(running: Up) -> list[str]:
+    return [line for log in running.state.glob("*.log") for line in log.read_text().splitlines()]
+
+
+async def test_no_log_carries_content_address_key_label_or_reference(state: Path) -> None:
+    async with up(state, {"NOTIFYQUEUE_LOG_LEVEL": "DEBUG", "SANDBOX_LOG_LEVEL": "DEBUG"}) as running:
+        async with grpc.aio.insecure_channel(running.address("scheduler")) as channel:
+            stub = scheduler_pb2_grpc.SchedulerStub(channel)
+            for name, address in ENDS.items():
+                await stub.ScheduleNotification(request(name, address))
+            await provoke(stub)
+            await eventually(lambda: all_ended(stub), within=60)
+        assert await running.interrupt() == 0
+        logged = lines(running)
+        assert any("job.sent" in line for line in logged)
+        assert any("job.fail" in line for line in logged)
+        assert any("job.retry" in line for line in logged)
+        assert any("webhook.delivered" in line for line in logged)
+        secrets = [(state / name).read_text() for name in ("secret_key", "webhook_secret")]
+        assert not [line for line in logged if any(word in line for word in (*MARKERS, *secrets))]
