@@ -7,6 +7,8 @@ from typing import Self
 
 import structlog
 
+from shared.errors import DatabaseUnavailable
+
 log = structlog.get_logger()
 
 AFTER_ERROR = 1.0  # seconds, before jitter
@@ -61,7 +63,8 @@ class Loop:
             try:
                 delay = await self._turn()
             except Exception as error:
-                log.error("loop.failed", loop=self._name, exc_info=error)
+                write = log.warning if isinstance(error, DatabaseUnavailable) else log.error
+                write("loop.failed", loop=self._name, exc_info=error)
                 delay = AFTER_ERROR * random.uniform(0.5, 1.5)
             finally:
                 self._idle.set()

@@ -7,7 +7,7 @@ from services.scheduler import accept, rpc
 from services.scheduler.settings import Settings
 from services.scheduler.store import Store
 from shared.batching import GroupCommit
-from shared.listener import Notifier, lane_topic
+from shared.listener import EVENTS_TOPIC, Notifier, lane_topic
 from shared.paging import Pages
 from shared.process import Process, run
 from shared.store import Store as SharedStore
@@ -33,7 +33,8 @@ async def start(process: Process, settings: Settings) -> None:
             size=lambda candidate: candidate.size,
         )
     )
-    servicer = rpc.Scheduler(store, group, Pages(settings.secret(), "notifications"))
+    pages = Pages(settings.secret(), "notifications")
+    servicer = rpc.Scheduler(store, group, pages, on_end=lambda: notifier.tell(EVENTS_TOPIC))
     health = await process.serve([rpc.service(servicer)])
     await process.become_ready(database, health)
 

@@ -1,5 +1,7 @@
 """The Scheduler service: a message in, one call, a message out."""
 
+from collections.abc import Callable
+
 from notifyqueue.v1 import scheduler_pb2, scheduler_pb2_grpc
 from services.scheduler import accept, changes, listing, messages, validation
 from services.scheduler.store import Store
@@ -12,11 +14,18 @@ from shared.server import Service
 
 class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
     def __init__(
-        self, store: Store, accepting: GroupCommit[accept.Candidate, accept.Answer], pages: Pages
+        self,
+        store: Store,
+        accepting: GroupCommit[accept.Candidate, accept.Answer],
+        pages: Pages,
+        *,
+        on_end: Callable[[], None],
     ) -> None:
+        """`on_end` is called when a call has ended a notification: that is an event."""
         self._store = store
         self._accepting = accepting
         self._pages = pages
+        self._on_end = on_end
 
     async def ScheduleNotification(
         self, request: scheduler_pb2.ScheduleNotificationRequest, context: Context
@@ -55,6 +64,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         key = validation.key_of(*messages.chosen(request, "key"))
         note = validation.short("reason", request.reason)
         found = await changes.cancel(self._store, _tenant(), key, actor="", note=note)
+        self._on_end()
         return scheduler_pb2.CancelNotificationResponse(notification=messages.notification(found))
 
     async def GetQueueStats(
