@@ -88,7 +88,7 @@ async def _drain(url: str, count: int, concurrency: int) -> float:
 
 
 async def _all_sent(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-    while await connection.fetchval("SELECT count(*) FROM notifyqueue.notifications WHERE status <> 'SENT'"):  # noqa: ASYNC110
+    while await connection.fetchval("SELECT count(*) FROM notifyqueue.notifications WHERE status <> 'SENT'"):
         await asyncio.sleep(0.01)
 
 

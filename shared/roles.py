@@ -9,7 +9,7 @@ SERVICES = ("scheduler", "worker", "dispatcher")
 # Table or function -> service -> privileges. A statement without its line here fails in the first test that runs it.
 TABLES: Mapping[str, Mapping[str, str]] = {
     "schema_migrations": {"scheduler": "SELECT", "worker": "SELECT", "dispatcher": "SELECT"},
-    "tenants": {"scheduler": "SELECT", "dispatcher": "SELECT"},
+    "tenants": {"scheduler": "SELECT"},
     "notifications": {"scheduler": "SELECT, INSERT, UPDATE", "worker": "SELECT, UPDATE"},
     "notification_contents": {"scheduler": "INSERT", "worker": "SELECT"},
     "notification_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT"},

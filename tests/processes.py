@@ -1,6 +1,7 @@
 """Real processes: started as an operator starts them, watched through their logs and their health."""
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -16,9 +17,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parent.parent
-SECRET = "a secret key for tests, 32 characters"  # noqa: S105
+SECRET = "a secret key for tests, 32 characters"
 STOP_TIMEOUT = 60.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
+
+_numbers = itertools.count(1)
 
 # Short enough to wait for, and long enough for a busy machine to renew a lease in.
 QUICK = {"LEASE": "3", "EMAIL_PROVIDER_TIMEOUT": "1.9", "POLL_INTERVAL": "1", "RETRY_BASE": "0.2", "RETRY_CAP": "1"}
@@ -70,7 +73,7 @@ class Running:
 @asynccontextmanager
 async def running(module: str, folder: Path, environment: Mapping[str, str]) -> AsyncIterator[Running]:
     """`python -m module`, killed at the end if it has not ended by then."""
-    log = folder / f"{module}-{len(list(folder.iterdir()))}.log"
+    log = folder / f"{module}-{next(_numbers)}.log"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NOTIFYQUEUE_", "OTEL_"))}
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
@@ -87,7 +90,12 @@ async def running(module: str, folder: Path, environment: Mapping[str, str]) -> 
 
 def environment(url: str, **settings: object) -> dict[str, str]:
     """Settings of a service that listens wherever it can. `settings` are without the prefix."""
-    common = {"DATABASE_URL": url, "SECRET_KEY": SECRET, "LISTEN_ADDRESS": "127.0.0.1:0", "HEALTH_LISTEN": "127.0.0.1:0"}
+    common = {
+        "DATABASE_URL": url,
+        "SECRET_KEY": SECRET,
+        "LISTEN_ADDRESS": "127.0.0.1:0",
+        "HEALTH_LISTEN": "127.0.0.1:0",
+    }
     return {f"NOTIFYQUEUE_{name}": str(value) for name, value in {**common, **settings}.items()}
 
 

@@ -71,9 +71,10 @@ async def test_asked_to_end_it_finishes_what_runs_and_claims_nothing_more(
         held.set()
         await answer.wait()
 
+    settings = {"LEASE": 60, "EMAIL_PROVIDER_TIMEOUT": 30}
     async with (
         mail_server(hold) as mails,
-        running("services.worker", folder, worker_settings(database_url, mails, LEASE=60, EMAIL_PROVIDER_TIMEOUT=30)) as worker,
+        running("services.worker", folder, worker_settings(database_url, mails, **settings)) as worker,
     ):
         running_one = await notifications.insert("running")
         await held.wait()

@@ -103,9 +103,7 @@ async def test_a_claim_takes_what_was_asked_for_and_no_more(
     assert len(await claim(store, limit)) == limit
 
 
-async def test_high_goes_before_low_and_in_a_class_the_oldest_first(
-    store: Store, notifications: Notifications
-) -> None:
+async def test_high_goes_before_low_and_in_a_class_the_oldest_first(store: Store, notifications: Notifications) -> None:
     wanted = [
         await notifications.insert(f"{priority}-{age}", priority=priority, due_in=timedelta(seconds=-age))
         for priority in (3, 2, 1)
@@ -142,8 +140,6 @@ async def test_sixteen_recorders_that_meet_do_not_deadlock(store: Store, notific
     await fill(notifications, 500)
     claims = await claim(store, 512)
     records = [Record(held, Sent()) for held in claims]
-    ours = await asyncio.gather(
-        *(store.mark_sent(records if n % 2 else records[::-1]) for n in range(CLAIMERS))
-    )
+    ours = await asyncio.gather(*(store.mark_sent(records if n % 2 else records[::-1]) for n in range(CLAIMERS)))
     assert sum(len(part) for part in ours) == 500
     assert await notifications.statuses() == {"SENT": 500}

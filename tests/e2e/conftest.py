@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class Up:
 
 
 @asynccontextmanager
-async def up(state: Path, environment: Mapping[str, str] = {}) -> AsyncIterator[Up]:  # noqa: B006
+async def up(state: Path, environment: Mapping[str, str] = {}) -> AsyncIterator[Up]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NOTIFYQUEUE_", "OTEL_"))}
     with (state / "page.txt").open("wb") as page:
         process = await asyncio.create_subprocess_exec(
@@ -71,10 +71,23 @@ async def _place(state: Path, process: asyncio.subprocess.Process) -> dict[str, 
     return place
 
 
-@pytest.fixture
-def state() -> Iterator[Path]:
+@contextmanager
+def _folder() -> Iterator[Path]:
     # Not pytest's own folder, which is closed to the account that runs the server for root.
     folder = Path(tempfile.mkdtemp(prefix="notifyqueue-e2e-"))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    with _folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def other_state() -> Iterator[Path]:
+    """As another checkout has it."""
+    with _folder() as folder:
+        yield folder

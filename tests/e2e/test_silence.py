@@ -38,7 +38,7 @@ async def provoke(stub: scheduler_pb2_grpc.SchedulerStub) -> None:
     other = request("sent", "mk-local-other@example.com")
     with pytest.raises(grpc.aio.AioRpcError):
         await stub.ScheduleNotification(other)
-    page = scheduler_pb2.ListNotificationsRequest(page_token="mk-key")  # noqa: S106
+    page = scheduler_pb2.ListNotificationsRequest(page_token="mk-key")
     with pytest.raises(grpc.aio.AioRpcError):
         await stub.ListNotifications(page)
 

@@ -1,9 +1,7 @@
 """`make up`: it starts everything, stops everything, and gets over having been killed."""
 
 import os
-import shutil
 import signal
-import tempfile
 from pathlib import Path
 
 import asyncpg
@@ -50,16 +48,11 @@ async def test_after_a_kill_its_processes_end_and_the_next_one_works(state: Path
         assert await serves(second)
 
 
-async def test_two_checkouts_run_side_by_side(state: Path) -> None:
-    other = Path(tempfile.mkdtemp(prefix="notifyqueue-e2e-"))
-    other.chmod(0o755)
-    try:
-        async with up(state) as first, up(other) as second:
-            assert await serves(first)
-            assert await serves(second)
-            assert not set(first.place["addresses"].values()) & set(second.place["addresses"].values())
-    finally:
-        shutil.rmtree(other)
+async def test_two_checkouts_run_side_by_side(state: Path, other_state: Path) -> None:
+    async with up(state) as first, up(other_state) as second:
+        assert await serves(first)
+        assert await serves(second)
+        assert not set(first.place["addresses"].values()) & set(second.place["addresses"].values())
 
 
 async def test_a_second_one_in_the_same_checkout_is_refused(state: Path) -> None:

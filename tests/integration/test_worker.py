@@ -135,9 +135,7 @@ async def test_what_expired_is_not_sent(
     past = timedelta(hours=-2)
     id_ = await notifications.insert("late", due_in=past)
     unsure = await notifications.insert("unsure", due_in=past, maybe_delivered=True)
-    await notifications.connection.execute(
-        "UPDATE notifyqueue.notifications SET expire_at = now() - interval '1 hour'"
-    )
+    await notifications.connection.execute("UPDATE notifyqueue.notifications SET expire_at = now() - interval '1 hour'")
     await start_worker(database_url, provider)
     await eventually(lambda: ended(notifications, id_))
     await eventually(lambda: ended(notifications, unsure))
@@ -214,9 +212,7 @@ async def test_leaving_breaks_off_what_does_not_end_and_leaves_it_to_its_lease(
     assert await notifications.events(id_) == ["SENT"]
 
 
-async def test_a_claim_whose_answer_was_cut_off_is_given_back(
-    notifications: Notifications, database_url: str
-) -> None:
+async def test_a_claim_whose_answer_was_cut_off_is_given_back(notifications: Notifications, database_url: str) -> None:
     id_ = await notifications.insert("cut off")
     token, worker_id = uuid4(), uuid4()
     async with Database(database_url, name="test") as database:

@@ -1,0 +1,53 @@
+"""A delivery under way: from its claim to what came of it."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from services.dispatcher.client import Post
+from services.dispatcher.keys import Keys
+from services.dispatcher.outcome import Answer, Verdict
+from services.dispatcher.signature import sign
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """As it was claimed. Its times are the database's: `claimed_at`, plus what passed since `claimed_tick` here."""
+
+    id: UUID
+    event_id: UUID
+    endpoint_id: UUID
+    tenant: str
+    attempt: int
+    url: str
+    sealed_secret: bytes
+    body: bytes
+    claim_token: UUID
+    claimed_at: datetime
+    claimed_tick: float
+
+    def time_at(self, tick: float) -> datetime:
+        return self.claimed_at + timedelta(seconds=tick - self.claimed_tick)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What is recorded of an attempt."""
+
+    delivery: Delivery
+    started_at: datetime
+    duration: timedelta
+    answer: Answer
+    verdict: Verdict
+
+
+def signed_post(delivery: Delivery, keys: Keys, sent_at: datetime) -> Post:
+    """What goes out. Raises SealBroken."""
+    key = keys.open(delivery.tenant, delivery.endpoint_id, delivery.sealed_secret)
+    webhook_id, timestamp = str(delivery.event_id), int(sent_at.timestamp())
+    headers = {
+        "webhook-id": webhook_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": sign(key, webhook_id, timestamp, delivery.body),
+    }
+    return Post(delivery.url, headers, delivery.body, sent_at)
