@@ -2,6 +2,9 @@
 
 from datetime import timedelta
 from enum import StrEnum
+from typing import Literal, Protocol
+
+from google.protobuf.duration_pb2 import Duration
 
 from shared.errors import RequestInvalid, Violation
 
@@ -17,10 +20,19 @@ class Phase(StrEnum):
     """It holds nothing."""
 
 
-def drain_timeout(asked: timedelta | None, default: float) -> float:
+class DrainRequest(Protocol):
+    """A request with a duration `timeout`, which need not be set."""
+
+    @property
+    def timeout(self) -> Duration: ...
+    def HasField(self, name: Literal["timeout"], /) -> bool: ...  # noqa: N802
+
+
+def drain_timeout(request: DrainRequest, default: float) -> float:
     """Seconds to wait for what runs. Raises RequestInvalid."""
-    if asked is None:
+    if not request.HasField("timeout"):
         return default
+    asked = request.timeout.ToTimedelta()
     if not timedelta() <= asked <= MAX_TIMEOUT:
         raise RequestInvalid([Violation("timeout", "must be from 0 to 1 hour")])
     return asked.total_seconds()

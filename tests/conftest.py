@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
+import structlog
 
 from sandbox.postgres import Postgres
 from shared.migrations import migrate
@@ -25,6 +26,12 @@ TEMPLATE = "migrated"
 LOGINS = "tested"
 
 _numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_logs() -> None:
+    """Without the default's coloured tracebacks, which take longer than most tests."""
+    structlog.configure(processors=[structlog.contextvars.merge_contextvars, structlog.processors.KeyValueRenderer()])
 
 
 class MakeDatabase(Protocol):

@@ -1,12 +1,12 @@
 """Claims: who posts a delivery, until when, and what is given back if the answer was lost or came late."""
 
-import time
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import structlog
 
 from services.dispatcher.store import Claimed, Store
+from shared.clock import tick
 from shared.database import Database
 
 log = structlog.get_logger()
@@ -16,15 +16,7 @@ log = structlog.get_logger()
 MARGIN = 5.0
 LATEST_START = 2.5
 
-# Goes on while the machine sleeps, where the system has such a clock: a lease does, too.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
 NOTHING = Claimed((), ())
-
-
-def tick() -> float:
-    """Seconds, comparable with one another only."""
-    return time.clock_gettime(_CLOCK)
 
 
 class Claims:

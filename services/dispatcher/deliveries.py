@@ -12,7 +12,7 @@ from typing import Self
 
 import structlog
 
-from services.dispatcher.claims import Claims, tick
+from services.dispatcher.claims import Claims
 from services.dispatcher.client import Client
 from services.dispatcher.delivery import Delivery, Result, signed_post
 from services.dispatcher.keys import Keys
@@ -20,6 +20,7 @@ from services.dispatcher.outcome import Answer, ErrorClass, Verdict, judge
 from services.dispatcher.schedule import Schedule
 from shared.backoff import Backoff
 from shared.batching import Contention, GroupCommit
+from shared.clock import tick
 from shared.errors import DatabaseUnavailable, ServerOverloaded
 from shared.loop import Loop
 from shared.vault import SealBroken

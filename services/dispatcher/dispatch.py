@@ -5,24 +5,18 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Protocol, Self
 from uuid import UUID, uuid4
 
 import structlog
 
 from services.dispatcher.deliveries import Deliveries
+from shared.drain import Phase
 from shared.loop import Loop
 
 log = structlog.get_logger()
 
 FAN_OUT_GROUP = 500  # the literal in sql/fan_out_events.sql
-
-
-class Phase(StrEnum):
-    RUNNING = "RUNNING"
-    DRAINING = "DRAINING"
-    DRAINED = "DRAINED"
 
 
 @dataclass(frozen=True, slots=True)

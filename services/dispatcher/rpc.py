@@ -4,6 +4,8 @@ from notifyqueue.v1 import dispatcher_pb2, dispatcher_pb2_grpc
 from services.dispatcher import messages
 from services.dispatcher.dispatch import Dispatch
 from services.dispatcher.endpoints import Endpoints
+from shared.drain import drain_timeout
+from shared.ids import uuid_of
 from shared.layers import Context, current_call
 from shared.paging import Pages
 from shared.server import Service
@@ -40,7 +42,7 @@ class WebhookDispatcher(dispatcher_pb2_grpc.WebhookDispatcherServicer):
     async def DeleteEndpoint(
         self, request: dispatcher_pb2.DeleteEndpointRequest, context: Context
     ) -> dispatcher_pb2.DeleteEndpointResponse:
-        await self._endpoints.delete(_tenant(), messages.endpoint_id(request))
+        await self._endpoints.delete(_tenant(), uuid_of("endpoint_id", request.endpoint_id))
         return dispatcher_pb2.DeleteEndpointResponse()
 
     async def GetDispatcherStatus(
@@ -51,7 +53,7 @@ class WebhookDispatcher(dispatcher_pb2_grpc.WebhookDispatcherServicer):
     async def DrainDispatcher(
         self, request: dispatcher_pb2.DrainDispatcherRequest, context: Context
     ) -> dispatcher_pb2.DrainDispatcherResponse:
-        await self._dispatch.drain(messages.drain_timeout(request, self._drain_timeout))
+        await self._dispatch.drain(drain_timeout(request, self._drain_timeout))
         return dispatcher_pb2.DrainDispatcherResponse(dispatcher=self._status())
 
     async def ResumeDispatcher(

@@ -1,6 +1,5 @@
 """What a worker holds: a notification, for as long as its lease runs, by a token that fences what it writes."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -38,7 +37,7 @@ class Claim(Held):
     """None where it was erased."""
     expiries: int
     asked_at: float
-    """When it was asked for, in seconds of `boot_seconds`."""
+    """When it was asked for, as `shared.clock.tick` counts."""
 
     @property
     def suspect(self) -> bool:
@@ -52,8 +51,3 @@ class ExpiredClaim(Held):
     worker_id: UUID
     started: bool
     """It passed the start fence, so a call may have been made."""
-
-
-def boot_seconds() -> float:
-    """A clock that goes on while the machine sleeps, as the lease does; only for differences on one machine."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

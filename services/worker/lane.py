@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import structlog
 
 from services.worker.attempt import attempt
-from services.worker.claim import Claim, boot_seconds
+from services.worker.claim import Claim
 from services.worker.outcome import (
     UNKNOWN_ATTEMPT,
     Ended,
@@ -29,6 +29,7 @@ from services.worker.recording import Recording
 from services.worker.store import CLAIM_LIMITS, Store
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
+from shared.clock import tick
 from shared.errors import DatabaseUnavailable
 from shared.loop import Loop
 
@@ -150,7 +151,7 @@ class Lane:
 
     def renewable(self) -> Iterable[Claim]:
         """What is held and neither past its deadline nor being recorded."""
-        oldest = boot_seconds() - OVERTIME * self.settings.deadline
+        oldest = tick() - OVERTIME * self.settings.deadline
         for running in self._running.values():
             if not running.recording and not running.lost and running.since > oldest:
                 yield running.claim
@@ -220,9 +221,9 @@ class Lane:
     def _start(self, claim: Claim) -> None:
         if claim.notification_id in self._running:
             # Our own lease passed while this process stood still. The older attempt runs to its end; this one waits.
-            self._spawn(self._record(Running(claim, boot_seconds()), unstarted(claim, RETURN_DELAY)))
+            self._spawn(self._record(Running(claim, tick()), unstarted(claim, RETURN_DELAY)))
             return
-        running = Running(claim, boot_seconds())
+        running = Running(claim, tick())
         self._running[claim.notification_id] = running
         self._empty.clear()
         if claim.suspect:
@@ -258,7 +259,7 @@ class Lane:
             return expired(claim)
         if claim.content is None:
             return content_erased()
-        if claim.at_most_once or boot_seconds() - claim.asked_at > FRESH:
+        if claim.at_most_once or tick() - claim.asked_at > FRESH:
             try:
                 ours = await self._starts.submit(claim)
             except DatabaseUnavailable:
@@ -306,7 +307,7 @@ def _log(running: Running, verdict: Verdict) -> None:
     facts = {
         "notification_id": str(running.claim.notification_id),
         "attempt": running.claim.number,
-        "duration_ms": round((boot_seconds() - running.since) * 1e3, 1),
+        "duration_ms": round((tick() - running.since) * 1e3, 1),
     }
     match verdict:
         case Sent():

@@ -23,8 +23,7 @@ class WorkerControl(worker_pb2_grpc.WorkerServicer):
     async def DrainWorker(
         self, request: worker_pb2.DrainWorkerRequest, context: Context
     ) -> worker_pb2.DrainWorkerResponse:
-        asked = request.timeout.ToTimedelta() if request.HasField("timeout") else None
-        await self._worker.drain(drain_timeout(asked, self._worker.shutdown_timeout))
+        await self._worker.drain(drain_timeout(request, self._worker.shutdown_timeout))
         return worker_pb2.DrainWorkerResponse(worker=messages.status(self._worker))
 
     async def ResumeWorker(

@@ -10,8 +10,9 @@ from uuid import UUID
 
 import asyncpg
 
-from services.worker.claim import Claim, ExpiredClaim, Held, boot_seconds
+from services.worker.claim import Claim, ExpiredClaim, Held
 from services.worker.outcome import Ended, Later, Sent, Verdict
+from shared.clock import tick
 from shared.database import Database, Executor, Statements, columns
 
 sql = Statements("services.worker")
@@ -51,7 +52,7 @@ class Store:
         take_suspect: bool,
     ) -> list[Claim]:
         """`limit` is one of CLAIM_LIMITS."""
-        asked_at = boot_seconds()
+        asked_at = tick()
         rows = await self._executor.fetch(
             CLAIM[limit], channel, classes, due_for, token, worker_id, lease, take_suspect
         )
@@ -102,9 +103,7 @@ class Store:
 
     async def find_recorded(self, records: Sequence[Record[Verdict]]) -> set[UUID]:
         """Those whose record stands already."""
-        rows = [
-            (*_fence(record.held), record.held.number, getattr(record.verdict, "kind", None)) for record in records
-        ]
+        rows = [(*_fence(record.held), record.held.number, getattr(record.verdict, "kind", None)) for record in records]
         return await self._fenced("find_recorded", rows, 4)
 
     async def release_token(self, token: UUID, worker_id: UUID) -> int:

@@ -6,8 +6,9 @@ from uuid import UUID
 import pytest
 
 from services.worker.attempt import attempt
-from services.worker.claim import Claim, boot_seconds
+from services.worker.claim import Claim
 from services.worker.providers import Answer, Handover, Message, Outcome, safe_code
+from shared.clock import tick
 from tests.providers import ScriptedProvider
 
 CLAIM = Claim(
@@ -23,7 +24,7 @@ CLAIM = Claim(
     address="someone@example.com",
     content={},
     expiries=0,
-    asked_at=boot_seconds(),
+    asked_at=tick(),
 )
 
 
