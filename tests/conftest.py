@@ -62,7 +62,7 @@ async def make_database(postgres: Postgres) -> AsyncIterator[MakeDatabase]:
         async with _connected(server) as connection:
             if not await _exists(connection, TEMPLATE):
                 await _make_template(server, connection)
-            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
         made.append((server, name))
         return server.url_of(name)
 
