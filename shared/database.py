@@ -7,12 +7,14 @@ from typing import Any, Protocol, Self
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
+from asyncpg.pool import PoolConnectionProxy
 
 from shared.batching import BadItem, Contention
 from shared.errors import DatabaseUnavailable
 
 # SQLSTATE classes and codes (PostgreSQL, appendix A).
-UNAVAILABLE = ("08", "53", "57", "25006", "55P03")  # connection, resources, operator, read-only standby, lock timeout
+# Connection, login, no such database, resources, operator, read-only standby, lock timeout.
+UNAVAILABLE = ("08", "28", "3D000", "53", "57", "25006", "55P03")
 CONTENTION = ("40001", "40P01")
 BAD_ITEM = ("22", "23")  # data, constraint
 
@@ -60,17 +62,24 @@ class Database:
 
     async def fetch(self, query: str, /, *args: object) -> "list[asyncpg.Record]":
         """The rows of one statement, in a transaction of its own."""
-        with translated_faults():
-            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
-                rows: list[asyncpg.Record] = await connection.fetch(query, *args)
-                return rows
+        async with self._connected() as connection:
+            return await connection.fetch(query, *args)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Executor]:
         """Several statements that commit together. Never around anything but statements."""
+        async with self._connected() as connection, connection.transaction():
+            yield connection
+
+    @asynccontextmanager
+    async def _connected(self) -> "AsyncIterator[PoolConnectionProxy[asyncpg.Record]]":
         with translated_faults():
-            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection, connection.transaction():
-                yield connection
+            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
+                try:
+                    yield connection
+                except asyncpg.ReadOnlySQLTransactionError:
+                    connection.terminate()  # a primary that became a standby: the next one is looked for anew
+                    raise
 
 
 @contextmanager

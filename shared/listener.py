@@ -22,6 +22,9 @@ log = structlog.get_logger()
 QUIET = 0.05
 CHECK_INTERVAL = 5.0
 
+# asyncpg's last one is also the answer of a server that may only be read.
+FAULTS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
 
 def lane_topic(channel: str) -> str:
     """What is told when something on this channel became due sooner."""
@@ -95,7 +98,7 @@ class Listener:
                 self._connection = await self._connect()
             else:  # one that the network forgot looks like a quiet one
                 await self._connection.fetchval("SELECT 1")
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+        except FAULTS as error:
             log.warning("listener.lost", exc_info=error)
             self._hang_up()
             return 1.0

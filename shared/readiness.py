@@ -6,6 +6,7 @@ from typing import Protocol, Self
 
 import structlog
 
+from shared.database import DatabaseBug
 from shared.errors import DatabaseUnavailable
 from shared.loop import Loop
 from shared.server import Health
@@ -39,6 +40,7 @@ class Readiness:
         self._draining = draining
         self._delay = delay
         self._failures = FAILURES  # not ready until the first answer
+        self._found: int | None = None
         self._ready = False
         self._loop = Loop("readiness", self._ping)
 
@@ -57,13 +59,20 @@ class Readiness:
                 version = await self._store.read_schema_version()
         except (DatabaseUnavailable, TimeoutError):
             self._failures += 1
+        except DatabaseBug as error:  # there is no such table, or not for this login
+            self._judge(0, error)
         else:
-            # A newer schema is what a rolling update looks like from the old version.
-            self._failures = 0 if version >= self._expected else FAILURES
-            if self._failures:
-                log.error("schema.outdated", found=version, expected=self._expected)
+            self._judge(version)
         await self._tell(self._failures < FAILURES and not self._draining())
         return PING_INTERVAL
+
+    def _judge(self, version: int, error: Exception | None = None) -> None:
+        # A newer schema is what a rolling update looks like from the old version.
+        outdated = version < self._expected
+        self._failures = FAILURES if outdated else 0
+        if outdated and version != self._found:  # said once, not with every ping
+            log.error("schema.outdated", found=version, expected=self._expected, exc_info=error)
+        self._found = version
 
     async def _tell(self, ready: bool) -> None:
         if ready != self._ready:

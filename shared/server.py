@@ -44,13 +44,14 @@ class Pipeline(grpc.aio.ServerInterceptor):
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         self._layers = tuple(layers)
-        self._under_way = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._watches: set[asyncio.Timeout] = set()
+        self._stopping = False
 
-    async def wait_idle(self) -> None:
-        """Until no call is under way."""
-        await self._idle.wait()
+    def end_watches(self) -> None:
+        """Ends the open streams of health and reflection, for nobody would end them while the server stops."""
+        self._stopping = True
+        for watch in self._watches:
+            watch.reschedule(0)
 
     async def intercept_service(
         self,
@@ -60,7 +61,7 @@ class Pipeline(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
         if method.startswith(EXEMPT):
-            return handler
+            return self._until_stop(handler) if handler and handler.response_streaming else handler
         metadata = tuple(handler_call_details.invocation_metadata or ())
         if handler is None:
             return grpc.unary_unary_rpc_method_handler(self._refuse_unknown(metadata))
@@ -78,21 +79,10 @@ class Pipeline(grpc.aio.ServerInterceptor):
     @contextlib.asynccontextmanager
     async def _inside(self, call: Call) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            self._enter()
-            stack.callback(self._leave)
             stack.callback(current_call.reset, current_call.set(call))
             for layer in self._layers:
                 await stack.enter_async_context(layer(call))
             yield
-
-    def _enter(self) -> None:
-        self._under_way += 1
-        self._idle.clear()
-
-    def _leave(self) -> None:
-        self._under_way -= 1
-        if not self._under_way:
-            self._idle.set()
 
     def _unary(self, begin: Callable[[object, Context], Call], behaviour: Any) -> Any:
         # A real coroutine function: grpc runs anything else in a thread.
@@ -103,25 +93,52 @@ class Pipeline(grpc.aio.ServerInterceptor):
         return run
 
     def _streaming(self, begin: Callable[[object, Context], Call], behaviour: Any) -> Any:
-        # Writes instead of yielding: grpc never closes the generator of a cancelled stream (grpc/grpc#42295), and
-        # its `finally` would run later, in a foreign task.
         async def run(request: object, context: Context) -> None:
             async with self._inside(begin(request, context)):
-                items = behaviour(request, context)
-                if not inspect.isasyncgen(items):
-                    await items
-                    return
-                async with contextlib.aclosing(items):
-                    async for item in items:
-                        await _write(context, item)
+                await _write_all(context, behaviour(request, context))
 
         return run
+
+    def _until_stop(self, handler: Any) -> Any:
+        behaviour = handler.stream_stream or handler.unary_stream
+        make = (
+            grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_stream_rpc_method_handler
+        )
+
+        async def run(request: object, context: Context) -> None:
+            try:
+                async with self._watching():
+                    await _write_all(context, behaviour(request, context))
+            except TimeoutError:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
+
+        return make(run, handler.request_deserializer, handler.response_serializer)
+
+    @contextlib.asynccontextmanager
+    async def _watching(self) -> AsyncIterator[None]:
+        async with asyncio.timeout(0 if self._stopping else None) as watch:
+            self._watches.add(watch)
+            try:
+                yield
+            finally:
+                self._watches.discard(watch)
 
     def _refuse_unknown(self, metadata: Sequence[tuple[str, str | bytes]]) -> Any:
         async def run(request: bytes, context: Context) -> None:
             await abort(Call("_OTHER", context, request, request_id(metadata)), MethodUnknown())
 
         return run
+
+
+async def _write_all(context: Context, items: Any) -> None:
+    # Writes instead of yielding: grpc never closes the generator of a cancelled stream (grpc/grpc#42295), and its
+    # `finally` would run later, in a foreign task.
+    if not inspect.isasyncgen(items):
+        await items
+        return
+    async with contextlib.aclosing(items):
+        async for item in items:
+            await _write(context, item)
 
 
 async def _write(context: Context, item: object) -> None:
@@ -199,13 +216,9 @@ class Server:
 
     async def __aexit__(self, *_: object) -> None:
         self.stopping = True
-        stopped = asyncio.create_task(self._server.stop(self._grace))
-        # An open Health.Watch would hold the stop for the whole grace: only our own calls are waited for.
-        idle = asyncio.create_task(self._pipeline.wait_idle())
-        await asyncio.wait({stopped, idle}, return_when=asyncio.FIRST_COMPLETED)
-        idle.cancel()
-        await self._server.stop(0)
-        await stopped
+        self._pipeline.end_watches()
+        # Whole answers only: a `stop(0)` as soon as the methods have returned cuts off what is still being sent.
+        await self._server.stop(self._grace)
 
     def _add_reflection(self, services: Sequence[str]) -> None:
         names = [*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]

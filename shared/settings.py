@@ -24,7 +24,12 @@ class ProcessSettings(BaseSettings):
 
     # Empty is not set: that is what a compose file makes of a variable that its own environment lacks.
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore", hide_input_in_errors=True
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        frozen=True,
+        extra="ignore",
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
     )
 
     database_url: SecretStr
@@ -42,6 +47,7 @@ class ProcessSettings(BaseSettings):
     secret_key: Annotated[SecretStr, Field(validate_default=True)] = SecretStr("")
     """At least 32 characters, equal on all processes of an installation."""
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
+    """DEBUG, INFO, WARNING or ERROR; what was sent and each answered RPC are at DEBUG."""
     max_calls: PositiveInt = 1_000
     """RPCs under way at once; more are refused as SERVER_OVERLOADED."""
     call_timeout: PositiveFloat = 30.0

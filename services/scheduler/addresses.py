@@ -1,11 +1,20 @@
 """One spelling for each address, so that equal addresses are equal text."""
 
-from email.headerregistry import Address
-from email.utils import getaddresses
+import re
 
+import email_validator
 from email_validator import EmailNotValidError, validate_email
 
 MAX_LENGTH = 254  # RFC 5321, 4.5.3.1.3, less the brackets
+
+# RFC 5322, 3.2.3 and 3.2.4, with the dots that 4.1 allows in names that people write.
+SPECIALS = r'()<>\[\]:;@\\,"'
+MAILBOX = re.compile(rf'(?:"(?P<quoted>(?:[^"\\]|\\.)*)"\s*|(?P<plain>[^{SPECIALS}]*))<(?P<address>[^<>]*)>')
+PLAIN_NAME = re.compile(rf"[^{SPECIALS}]*")
+
+# Whether anybody takes mail there is the provider's answer, so private and reserved domains are fine. The library
+# refuses them by a list that it says to change.
+email_validator.SPECIAL_USE_DOMAIN_NAMES.clear()
 
 
 def canonical_email(text: str) -> str:
@@ -16,18 +25,25 @@ def canonical_email(text: str) -> str:
     if len(text) > MAX_LENGTH:
         raise ValueError(f"must have at most {MAX_LENGTH} characters")
     try:
-        # Whether anybody takes mail there is the provider's answer, so private and reserved domains are fine.
-        valid = validate_email(text, check_deliverability=False, globally_deliverable=False)
+        valid = validate_email(text, check_deliverability=False, globally_deliverable=False, strict=True)
     except EmailNotValidError:
         raise ValueError("is not an email address") from None
     return f"{valid.local_part}@{valid.ascii_domain}"
 
 
 def canonical_mailbox(text: str) -> str:
-    """An address, or `Name <address>`, as a header writes it. Raises ValueError as above."""
-    parsed = getaddresses([text], strict=True)
-    if len(parsed) != 1 or not parsed[0][1]:
+    """An address, or `Name <address>`, with the name quoted where it must be. Raises ValueError as above."""
+    if "<" not in text:
+        return canonical_email(text.strip())
+    mailbox = MAILBOX.fullmatch(text.strip())
+    if not mailbox:
         raise ValueError("must be one address, or Name <address>")
-    name, address = parsed[0]
-    canonical = canonical_email(address)
-    return str(Address(name, addr_spec=canonical)) if name else canonical
+    address = canonical_email(mailbox["address"].strip())
+    name = _name(mailbox)
+    return f"{name} <{address}>" if name else address
+
+
+def _name(mailbox: re.Match[str]) -> str:
+    name = re.sub(r"\\(.)", r"\1", mailbox["quoted"]) if mailbox["plain"] is None else mailbox["plain"]
+    name = name.strip()
+    return name if PLAIN_NAME.fullmatch(name) else '"' + re.sub(r'(["\\])', r"\\\1", name) + '"'

@@ -51,20 +51,23 @@ async def list_page(
     rows = await store.list_notifications(tenant, filter_, scan, page.size)
     if len(rows) == page.size:
         return rows, rows[-1].id
-    return rows, await store.find_scan_end(tenant, filter_, scan)
+    end = await store.find_scan_end(tenant, filter_, scan)
+    # What was accepted between the two statements moves the end up, which must not bring a row of this page again.
+    return rows, min(end, rows[-1].id) if end and rows else end
 
 
 def scan_of(filter_: Filter, page: Page) -> Scan:
     """The range of ids that the page and the filter's times leave: an id begins with its time (RFC 9562, 5.7)."""
     before = page.before
     if filter_.created_before:
-        before = min(before, _first_id(filter_.created_before + SLACK))
-    return Scan(before, _first_id(filter_.created_since - SLACK) if filter_.created_since else OLDEST)
+        before = min(before, _first_id(filter_.created_before, SLACK))
+    return Scan(before, _first_id(filter_.created_since, -SLACK) if filter_.created_since else OLDEST)
 
 
-def _first_id(time: datetime) -> UUID:
-    milliseconds = max(0, int(time.timestamp() * 1000))
-    return UUID(int=min(milliseconds << 80, NEWEST.int))
+def _first_id(time: datetime, slack: timedelta) -> UUID:
+    # Not added to the time, which may be the last or the first that there is.
+    milliseconds = int((time.timestamp() + slack.total_seconds()) * 1000)
+    return UUID(int=min(max(0, milliseconds) << 80, NEWEST.int))
 
 
 def leading(filter_: Filter) -> Filter:

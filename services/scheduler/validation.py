@@ -9,19 +9,23 @@ from uuid import UUID
 from services.scheduler.addresses import canonical_email, canonical_mailbox
 from services.scheduler.notification import Request
 from shared.errors import RequestInvalid, Violation
+from shared.ids import uuid_of
 
 MAX_CONTENT = 64 * 1024
+MAX_LINE = 998  # RFC 5322, 2.1.1
 MAX_HEADERS = 20
 MAX_LABELS = 16
 MAX_SPAN = timedelta(days=365)
 NORMAL = 2
 
-HEADER = re.compile(r"X-[A-Za-z0-9-]{1,70}", re.IGNORECASE)
+HEADER = re.compile(r"[Xx]-[A-Za-z0-9-]{1,70}")
 HEADERS = frozenset(
     {"list-unsubscribe", "list-unsubscribe-post", "list-id", "in-reply-to", "references", "auto-submitted"}
 )
-WELL_FORMED_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+# What Python's str.splitlines, and so its email package, breaks lines at, and what no header may have (RFC 5322, 2.2).
+CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 SERVED = {"recipient": "address", "content": "email"}
+MAILBOXES = {"sender": canonical_mailbox, "reply_to": canonical_email}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +62,13 @@ class _Faults:
         elif len(text) > longest:
             self.add(name, f"must have at most {longest} characters")
 
-    def line(self, name: str, text: str) -> None:
-        if "\r" in text or "\n" in text:
-            self.add(name, "must be one line")
+    def line(self, name: str, text: str, *, required: bool = False) -> bool:
+        """What stands in a mail's header. Answers whether it may."""
+        before = len(self.found)
+        self.length(name, text, MAX_LINE, required=required)
+        if CONTROLS.search(text):
+            self.add(name, "must be one line without control characters")
+        return len(self.found) == before
 
     def canonical(self, name: str, text: str, form: Callable[[str], str]) -> str:
         try:
@@ -131,14 +139,12 @@ def _check_labels(faults: _Faults, labels: Mapping[str, str]) -> None:
 def _email(faults: _Faults, email: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     texts = {name: str(email[name]) for name in ("subject", "text", "html", "sender", "reply_to")}
     headers: Mapping[str, str] = email["headers"]  # type: ignore[assignment]
-    faults.length("email.subject", texts["subject"], 998, required=True)
-    faults.line("email.subject", texts["subject"])
+    faults.line("email.subject", texts["subject"], required=True)
     if not texts["text"] and not texts["html"]:
         faults.add("email", "needs text, html, or both")
-    for name in ("sender", "reply_to"):
-        faults.line(f"email.{name}", texts[name])
-        if texts[name]:
-            texts[name] = faults.canonical(f"email.{name}", texts[name], canonical_mailbox)
+    for name, form in MAILBOXES.items():
+        if texts[name] and faults.line(f"email.{name}", texts[name]):
+            texts[name] = faults.canonical(f"email.{name}", texts[name], form)
     _check_headers(faults, headers)
     size = sum(len(text.encode()) for text in [*texts.values(), *headers, *headers.values()])
     if size > MAX_CONTENT:
@@ -155,16 +161,10 @@ def _check_headers(faults: _Faults, headers: Mapping[str, str]) -> None:
         faults.add("email.headers", "has a header that is not allowed")
     if len({name.lower() for name in headers}) < len(headers):
         faults.add("email.headers", "has one header twice")
-    for value in headers.values():
-        faults.length("email.headers", value, 998)
-        faults.line("email.headers", value)
-
-
-def uuid_of(name: str, text: str) -> UUID:
-    """A well-formed id. Raises RequestInvalid."""
-    if not WELL_FORMED_ID.fullmatch(text):
-        raise RequestInvalid([Violation(name, "is not a UUID")])
-    return UUID(text)
+    if any(len(value) > MAX_LINE for value in headers.values()):
+        faults.add("email.headers", f"values must have at most {MAX_LINE} characters")
+    if any(map(CONTROLS.search, headers.values())):
+        faults.add("email.headers", "values must be one line without control characters")
 
 
 def key_of(name: str | None, text: str) -> UUID | str:

@@ -217,6 +217,9 @@ CREATE INDEX webhook_deliveries_due ON notifyqueue.webhook_deliveries (endpoint_
 CREATE INDEX webhook_deliveries_leased ON notifyqueue.webhook_deliveries (endpoint_id, next_attempt_at)  -- caps
   WHERE claim_token IS NOT NULL;
 
+CREATE INDEX webhook_deliveries_given_up ON notifyqueue.webhook_deliveries (tenant_id)  -- read_webhook_stats
+  WHERE given_up_at IS NOT NULL;
+
 CREATE TABLE notifyqueue.webhook_attempts (
   delivery_id uuid NOT NULL,
   attempt smallint NOT NULL CHECK (attempt > 0),

@@ -1,8 +1,10 @@
--- read_lane_stats: how a tenant's lanes stand. Each count looks at no more than 10,001 entries of an index, so it is
--- exact up to there and a lower bound beyond. Suspects stand in an index of their own.
+-- read_lane_stats: how a tenant's lanes stand. Each count looks at no more than 10,001 entries of a class, so it is
+-- exact up to 10,000 and a lower bound beyond, and a flood of urgent ones does not hide how long the others have waited.
+-- Suspects stand in an index of their own.
 --   $1 text  tenant
-SELECT lane.channel, due.mine AS due, due.seen > 10000 AS due_bounded, later.mine AS scheduled,
-  later.seen > 10000 AS scheduled_bounded, held.mine AS processing, held.seen > 10000 AS processing_bounded,
+SELECT lane.channel, least(due.mine, 10000) AS due, due.seen > 10000 AS due_bounded,
+  least(later.mine, 10000) AS scheduled, later.seen > 10000 AS scheduled_bounded,
+  least(held.mine, 10000) AS processing, held.seen > 10000 AS processing_bounded,
   greatest(coalesce(now() - due.oldest, '0'), '0') AS lag
 FROM (VALUES ('EMAIL'), ('SMS'), ('PUSH')) AS lane (channel)
 CROSS JOIN LATERAL (
@@ -14,6 +16,7 @@ CROSS JOIN LATERAL (
       FROM notifyqueue.notifications AS n
       WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries >= 2
         AND n.channel = lane.channel AND n.next_attempt_at <= now()
+      ORDER BY n.next_attempt_at, n.id
       LIMIT 10001
     )
     UNION ALL
@@ -27,12 +30,20 @@ CROSS JOIN LATERAL (
       ORDER BY n.next_attempt_at, n.id
       LIMIT 10001
     ) AS next
-    LIMIT 10001
   ) AS n
 ) AS due
 CROSS JOIN LATERAL (
   SELECT count(*) AS seen, count(*) FILTER (WHERE n.tenant_id = $1) AS mine
   FROM (
+    (
+      SELECT n.tenant_id
+      FROM notifyqueue.notifications AS n
+      WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries >= 2
+        AND n.channel = lane.channel AND n.next_attempt_at > now()
+      ORDER BY n.next_attempt_at, n.id
+      LIMIT 10001
+    )
+    UNION ALL
     SELECT next.tenant_id
     FROM (VALUES (3), (2), (1)) AS class (priority)
     CROSS JOIN LATERAL (
@@ -43,7 +54,6 @@ CROSS JOIN LATERAL (
       ORDER BY n.next_attempt_at, n.id
       LIMIT 10001
     ) AS next
-    LIMIT 10001
   ) AS n
 ) AS later
 CROSS JOIN LATERAL (

@@ -1,7 +1,8 @@
 -- read_webhook_stats: how a tenant's webhooks stand. Each count looks at no more than 10,001 entries of an index.
 --   $1 text  tenant
-SELECT fresh.mine AS unassigned, fresh.seen > 10000 AS unassigned_bounded, open.mine AS pending,
-  open.seen > 10000 AS pending_bounded, lost.mine AS given_up, lost.seen > 10000 AS given_up_bounded
+SELECT least(fresh.mine, 10000) AS unassigned, fresh.seen > 10000 AS unassigned_bounded,
+  least(open.mine, 10000) AS pending, open.seen > 10000 AS pending_bounded,
+  least(lost.seen, 10000) AS given_up, lost.seen > 10000 AS given_up_bounded
 FROM (
   SELECT count(*) AS seen, count(*) FILTER (WHERE e.tenant_id = $1) AS mine
   FROM (SELECT e.tenant_id FROM notifyqueue.webhook_events AS e WHERE e.fanned_out_at IS NULL ORDER BY e.id LIMIT 10001) AS e
@@ -16,6 +17,11 @@ CROSS JOIN (
   ) AS d
 ) AS open
 CROSS JOIN (
-  SELECT count(*) AS seen, count(*) FILTER (WHERE d.tenant_id = $1) AS mine
-  FROM (SELECT d.tenant_id FROM notifyqueue.webhook_deliveries AS d WHERE d.given_up_at IS NOT NULL LIMIT 10001) AS d
+  SELECT count(*) AS seen
+  FROM (
+    SELECT d.tenant_id
+    FROM notifyqueue.webhook_deliveries AS d
+    WHERE d.tenant_id = $1 AND d.given_up_at IS NOT NULL
+    LIMIT 10001
+  ) AS d
 ) AS lost

@@ -1,0 +1,301 @@
+"""The scheduler's statements keep their plans: with and without statistics, for any arguments, on 18 and 15.
+
+Each runs on 120,000 notifications. What it may read follows from what it answers, not from what there is.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from sandbox.postgres import Postgres
+from services.scheduler.accept import Candidate, candidate
+from services.scheduler.listing import OLDEST, SCANNED, Filter, Scan
+from services.scheduler.notification import Request
+from services.scheduler.statistics import BOUND, Count
+from services.scheduler.store import RARE_STATUSES, Store
+from shared.migrations import migrate
+from tests.plans import Explaining, Plan
+
+if TYPE_CHECKING:
+    Connection = asyncpg.Connection[asyncpg.Record]
+
+TABLE = "notifications"
+ROWS = 120_000
+GROUP = 500
+PAGE = 50
+LAST = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+def id_of(number: int) -> UUID:
+    """As NOTIFICATIONS numbers them."""
+    return UUID(f"{1_700_000_000_000 + number:012x}70008000{number:012x}")
+
+
+# Below what other tests wrote and took back, whose dead entries are still there.
+ALL = Scan(id_of(ROWS + 1), OLDEST)
+
+# One row in ten is another tenant's, one in 1,200 a small tenant's; of each rare status there is one in a thousand.
+# The first third was a campaign, to one address; most of the rest waits, and most of what waits is due.
+NOTIFICATIONS = f"""
+INSERT INTO notifyqueue.notifications (
+  id, tenant_id, idempotency_key, fingerprint, channel, address, priority, reference, status, due_at, next_attempt_at,
+  max_attempts, expiries, finished_at, failure_reason, claim_token, worker_id, lease_expires_at
+)
+SELECT (lpad(to_hex(1700000000000 + n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid,
+  CASE WHEN n % 1200 = 0 THEN 'small' WHEN n % 10 = 0 THEN 'other' ELSE 'default' END, 'key-' || n, '', 'EMAIL',
+  CASE WHEN n <= {ROWS} / 3 THEN 'campaign@example.com' ELSE 'a' || n % 5000 || '@example.com' END, 1 + n % 3,
+  CASE WHEN n <= {ROWS} / 3 THEN 'campaign' WHEN n % 2 = 0 THEN 'order-' || n END, said.status, said.at, said.at, 5,
+  CASE WHEN n % 1000 = 7 THEN 2 ELSE 0 END, CASE WHEN said.status NOT IN ('PENDING', 'PROCESSING') THEN now() END,
+  CASE said.status
+    WHEN 'FAILED' THEN 'MESSAGE_REJECTED' WHEN 'DEAD_LETTERED' THEN 'ATTEMPTS_EXHAUSTED'
+    WHEN 'SUPPRESSED' THEN 'OPTED_OUT'
+  END,
+  held.token, held.token, CASE WHEN held.token IS NOT NULL THEN now() END
+FROM generate_series(1, {ROWS}) AS n
+CROSS JOIN LATERAL (
+  SELECT CASE n % 1000
+    WHEN 1 THEN 'FAILED' WHEN 2 THEN 'DEAD_LETTERED' WHEN 3 THEN 'CANCELLED' WHEN 4 THEN 'EXPIRED'
+    WHEN 5 THEN 'SUPPRESSED' WHEN 6 THEN 'PROCESSING'
+    ELSE CASE WHEN n <= 10000 THEN 'SENT' ELSE 'PENDING' END
+  END AS status, now() + interval '1 minute' * CASE WHEN n % 8 = 0 THEN n ELSE -n END AS at
+) AS said
+CROSS JOIN LATERAL (SELECT CASE WHEN said.status = 'PROCESSING' THEN gen_random_uuid() END AS token) AS held
+"""
+EVENTS = """
+INSERT INTO notifyqueue.webhook_events (
+  tenant_id, notification_id, status, redrive_count, attempt_count, channel, labels, occurred_at, fanned_out_at
+)
+SELECT 'default', gen_random_uuid(), 'SENT', 0, 1, 'EMAIL', '{}', now(), CASE WHEN n % 1000 > 0 THEN now() END
+FROM generate_series(1, 30000) AS n
+"""
+DELIVERIES = """
+INSERT INTO notifyqueue.webhook_deliveries (
+  event_id, endpoint_id, tenant_id, delivered_at, given_up_at, give_up_reason
+)
+SELECT gen_random_uuid(), gen_random_uuid(), 'default', CASE WHEN n % 1000 > 1 THEN now() END,
+  CASE WHEN n % 1000 = 1 THEN now() END, CASE WHEN n % 1000 = 1 THEN 'EXHAUSTED' END
+FROM generate_series(1, 30000) AS n
+"""
+
+
+FILLED = "plans_filled"
+
+
+async def fill(server: Postgres) -> None:
+    """Once for each server, on which it stays."""
+    if await run(server.url, f"SELECT FROM pg_catalog.pg_database WHERE datname = '{FILLED}'") == "SELECT 1":
+        return
+    await run(server.url, f"CREATE DATABASE {FILLED}")
+    await migrate(server.url_of(FILLED))
+    filling = ["INSERT INTO notifyqueue.tenants (id) VALUES ('other'), ('small')"]
+    tables = (TABLE, "webhook_events", "webhook_deliveries")
+    filling += [f"ALTER TABLE notifyqueue.{table} SET (autovacuum_enabled = off)" for table in tables]
+    await run(server.url_of(FILLED), *filling, NOTIFICATIONS, EVENTS, DELIVERIES)
+
+
+async def run(url: str, *statements: str) -> str:
+    """Answers what the last one did."""
+    connection = await asyncpg.connect(url)
+    try:
+        return [await connection.execute(statement) for statement in statements][-1]
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="module", params=["postgres", "postgres_15"])
+def server(request: pytest.FixtureRequest) -> Postgres:
+    """With a filled database on it, to copy."""
+    server: Postgres = request.getfixturevalue(request.param)
+    asyncio.run(fill(server))
+    return server
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["fresh", "analysed"])
+def filled(server: Postgres, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a database that tests only look at."""
+    asyncio.run(run(server.url, f"CREATE DATABASE plans TEMPLATE {FILLED}"))
+    if request.param:
+        asyncio.run(run(server.url_of("plans"), "VACUUM ANALYZE"))
+    yield server.url_of("plans")
+    asyncio.run(run(server.url, "DROP DATABASE plans WITH (FORCE)"))
+
+
+@pytest.fixture
+async def connection(filled: str) -> AsyncIterator["Connection"]:
+    """In a transaction that leaves no trace."""
+    connection = await asyncpg.connect(filled)
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        yield connection
+    finally:
+        await transaction.rollback()
+        await connection.close()
+
+
+@pytest.fixture(params=[False, True], ids=["custom", "generic"])
+def explaining(connection: "Connection", request: pytest.FixtureRequest) -> Explaining:
+    return Explaining(connection, generic=request.param)
+
+
+@pytest.fixture
+def store(explaining: Explaining) -> Store:
+    return Store(explaining)
+
+
+def assert_by_index(plan: Plan, *indexes: str, buffers: int) -> None:
+    """Reads notifications by one of these indexes, in its order, and no more than so many pages."""
+    assert "Seq Scan" not in plan.scans(TABLE), plan
+    assert plan.indexes() - {"tenants_pkey"} <= set(indexes), plan
+    assert plan.sorted_rows() == 0, plan
+    assert plan.buffers <= buffers, plan
+
+
+def asked(key: str) -> Candidate:
+    content = {"subject": "Hello", "text": "How are you?"}
+    due = timedelta(hours=1)
+    return candidate(
+        Request("default", key, "EMAIL", "someone@example.com", content, 2, due, None, False, "", "order", {})
+    )
+
+
+@pytest.mark.parametrize("size", [1, GROUP])
+async def test_keys_are_looked_up_one_by_one(store: Store, explaining: Explaining, size: int) -> None:
+    await store.look_up_keys([("default", f"key-{number * 2}") for number in range(size)])
+    assert_by_index(explaining.plan, "notifications_idempotency_key", buffers=10 + 6 * size)
+
+
+@pytest.mark.parametrize("size", [1, GROUP])
+async def test_rows_are_read_one_by_one(
+    store: Store, explaining: Explaining, connection: "Connection", size: int
+) -> None:
+    rows = await connection.fetch(f"SELECT tenant_id, id FROM notifyqueue.notifications LIMIT {size}")
+    await store.read_notifications([(row["tenant_id"], row["id"]) for row in rows])
+    assert_by_index(explaining.plan, "notifications_pkey", "notifications_newest", buffers=10 + 6 * size)
+
+
+async def test_an_id_is_found_by_its_key(store: Store, explaining: Explaining) -> None:
+    assert await store.find_id("default", "key-77")
+    assert_by_index(explaining.plan, "notifications_idempotency_key", buffers=6)
+
+
+async def test_a_cancellation_takes_one_row(store: Store, explaining: Explaining) -> None:
+    found = await store.find_id("default", f"key-{ROWS - 1}")
+    assert found
+    await store.cancel_notification("default", found, "", "")
+    plan = explaining.plans[-1]
+    assert_by_index(plan, "notifications_pkey", "notifications_newest", buffers=300)
+
+
+@pytest.mark.parametrize("size", [1, GROUP])
+async def test_a_group_is_written_without_reading_the_table(store: Store, explaining: Explaining, size: int) -> None:
+    await store.insert_notifications(half_taken(size), 5)
+    plan = explaining.plan
+    assert not plan.scans(TABLE), plan
+    assert plan.sorted_rows() == size, plan
+    assert plan.buffers <= 150 + 20 * size, plan
+
+
+@pytest.mark.parametrize("size", [1, GROUP])
+async def test_what_was_written_is_looked_through_once(store: Store, explaining: Explaining, size: int) -> None:
+    await store.insert_notifications(half_taken(size), 5)
+    reads = [node for node in explaining.plan.nodes("CTE Scan") if node["CTE Name"] == "written"]
+    # By the answer, and hashed for the contents: once for each of them would be quadratic.
+    assert [node["Actual Loops"] for node in reads] == [1, 1], explaining.plan
+
+
+def half_taken(size: int) -> list[Candidate]:
+    return [asked(f"key-{ROWS - size // 2 + number}") for number in range(size)]
+
+
+# What leads a list -> the indexes that have its order. Where one tenant has nearly everything, all of it is its own.
+NEWEST_FIRST = ("notifications_newest", "notifications_pkey")
+LISTS: Mapping[str, tuple[Filter, Sequence[str]]] = {
+    "all": (Filter(), NEWEST_FIRST),
+    "a common status": (Filter(status="PENDING"), NEWEST_FIRST),
+    "the address of few": (Filter(channel="EMAIL", address="a4001@example.com"), ["notifications_by_address"]),
+    "the address of many": (Filter(channel="EMAIL", address="campaign@example.com"), ["notifications_by_address"]),
+    "no such address": (Filter(channel="EMAIL", address="none@example.com"), ["notifications_by_address"]),
+    "the reference of one": (Filter(reference=f"order-{ROWS - 2}"), ["notifications_by_reference"]),
+    "the reference of many": (Filter(reference="campaign"), ["notifications_by_reference"]),
+    "no such reference": (Filter(reference="none"), ["notifications_by_reference"]),
+    **{status: (Filter(status=status), ["notifications_by_rare_status"]) for status in RARE_STATUSES},
+}
+
+
+@pytest.mark.parametrize("which", LISTS)
+async def test_a_page_reads_what_it_shows(store: Store, explaining: Explaining, which: str) -> None:
+    filter_, indexes = LISTS[which]
+    await store.list_notifications("default", filter_, ALL, PAGE)
+    assert_by_index(explaining.plan, *indexes, buffers=2 * PAGE)
+
+
+@pytest.mark.parametrize("which", ["all", "the address of many", "the reference of many", "FAILED"])
+async def test_a_page_far_from_the_start_costs_what_the_first_does(
+    store: Store, explaining: Explaining, which: str
+) -> None:
+    filter_, indexes = LISTS[which]
+    await store.list_notifications("default", filter_, Scan(id_of(ROWS // 20), OLDEST), 1)
+    assert_by_index(explaining.plan, *indexes, buffers=10)
+
+
+@pytest.mark.parametrize("which", LISTS)
+async def test_the_end_of_a_scan_is_found_in_the_same_index(store: Store, explaining: Explaining, which: str) -> None:
+    filter_, indexes = LISTS[which]
+    await store.find_scan_end("default", filter_, ALL)
+    assert_by_index(explaining.plan, *indexes, buffers=SCANNED // 5)
+
+
+@pytest.mark.parametrize(
+    "filter_",
+    [
+        Filter(channel="SMS"),
+        Filter(channel="SMS", reference="campaign"),
+        Filter(channel="EMAIL", address="campaign@example.com", status="SUPPRESSED", created_since=LAST),
+    ],
+    ids=["all", "reference", "address"],
+)
+async def test_a_page_that_finds_nothing_stops_at_its_bound(
+    store: Store, explaining: Explaining, filter_: Filter
+) -> None:
+    assert not await store.list_notifications("default", filter_, ALL, PAGE)
+    (read,) = [node for node in explaining.plan.nodes("Scan") if node.get("Relation Name") == TABLE]
+    assert read["Actual Rows"] == SCANNED, explaining.plan
+    assert explaining.plan.buffers <= SCANNED // 5, explaining.plan
+
+
+async def test_a_small_tenants_page_does_not_read_past_the_others(
+    store: Store, explaining: Explaining, request: pytest.FixtureRequest
+) -> None:
+    if {"analysed", "generic"} <= set(request.node.callspec.id.split("-")):
+        return  # the scheduler's login has no generic plans (shared/roles.py), for this would be one of them
+    await store.list_notifications("small", Filter(), ALL, PAGE)
+    assert_by_index(explaining.plan, "notifications_newest", buffers=2 * PAGE)
+
+
+async def test_lanes_are_counted_by_their_indexes_up_to_the_bound(store: Store, explaining: Explaining) -> None:
+    found = {lane.channel: lane for lane in await store.read_lane_stats("default")}
+    assert found["EMAIL"].due == Count(BOUND, at_least=True)
+    plan = explaining.plan
+    assert "Seq Scan" not in plan.scans(TABLE), plan
+    assert plan.indexes() == {"notifications_claim", "notifications_suspects", "notifications_leases"}, plan
+    # Three classes, due and scheduled; where there are fewer than the bound, they may be read in any order.
+    assert plan.sorted_rows() <= 3 * BOUND, plan
+    assert plan.buffers <= 6 * BOUND, plan
+
+
+async def test_webhooks_are_counted_by_their_indexes(store: Store, explaining: Explaining) -> None:
+    await store.read_webhook_stats("default")
+    plan = explaining.plan
+    assert "Seq Scan" not in plan.scans("webhook_events"), plan
+    assert {"webhook_events_fan_out", "webhook_deliveries_due"} <= plan.indexes(), plan
+
+
+async def test_deliveries_given_up_are_counted_by_an_index(store: Store, explaining: Explaining) -> None:
+    await store.read_webhook_stats("default")
+    assert "Seq Scan" not in explaining.plan.scans("webhook_deliveries"), explaining.plan

@@ -1,0 +1,297 @@
+"""Each service's login can run its statements, and can do nothing else."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+
+from sandbox.postgres import Postgres
+from shared.migrations import migrate
+from shared.roles import SERVICES, TABLES, create_roles
+from tests.conftest import LOGINS, MakeDatabase, login
+from tests.notifications import Notifications
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+on_every_server = pytest.mark.parametrize("database_url", ["postgres", "postgres_15"], indirect=True)
+each_service = pytest.mark.parametrize("service", SERVICES)
+
+STATEMENTS = [
+    pytest.param(service, file.read_text("utf-8"), id=f"{service}-{file.stem}")
+    for service in SERVICES
+    for folder in (f"services/{service}/sql", "shared/sql")
+    for file in sorted((CHECKOUT / folder).glob("*.sql"))
+]
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="module")
+def url(postgres: Postgres) -> Iterator[str]:
+    """One database for all that change nothing."""
+
+    async def make() -> str:
+        async with connected(postgres.url) as owner:
+            await owner.execute("CREATE DATABASE roles")
+        url = postgres.url_of("roles")
+        await migrate(url)
+        await create_roles(url, LOGINS, dict.fromkeys(SERVICES, LOGINS))
+        return url
+
+    async def drop() -> None:
+        async with connected(postgres.url) as owner:
+            await owner.execute("DROP DATABASE roles WITH (FORCE)")
+
+    yield asyncio.run(make())
+    asyncio.run(drop())
+
+
+@pytest.mark.parametrize(("service", "statement"), STATEMENTS)
+async def test_a_service_may_run_each_of_its_statements(url: str, service: str, statement: str) -> None:
+    async with connected(login(url, service)) as connection:
+        await connection.execute(f"EXPLAIN (GENERIC_PLAN) {statement}")
+
+
+# What would hurt most, service by service.
+FORBIDDEN: Mapping[str, list[str]] = {
+    "scheduler": [
+        "SELECT content FROM notifyqueue.notification_contents",
+        "UPDATE notifyqueue.notification_contents SET content = '{}'",
+        "UPDATE notifyqueue.tenants SET horizon = '1 day'",
+        "INSERT INTO notifyqueue.tenants (id) VALUES ('acme')",
+        "UPDATE notifyqueue.notification_history SET note = ''",
+        "SELECT sealed_secret FROM notifyqueue.webhook_endpoints",
+        "SELECT labels FROM notifyqueue.webhook_events",
+        "SELECT body FROM notifyqueue.webhook_events",
+        "UPDATE notifyqueue.webhook_events SET fanned_out_at = now()",
+        "UPDATE notifyqueue.webhook_deliveries SET delivered_at = now()",
+    ],
+    "worker": [
+        "INSERT INTO notifyqueue.notifications (tenant_id) VALUES ('default')",
+        "UPDATE notifyqueue.notification_contents SET content = '{}'",
+        "INSERT INTO notifyqueue.notification_contents VALUES (gen_random_uuid(), '{}')",
+        "SELECT id FROM notifyqueue.tenants",
+        "SELECT id FROM notifyqueue.webhook_events",
+        "SELECT sealed_secret FROM notifyqueue.webhook_endpoints",
+        "SELECT id FROM notifyqueue.webhook_deliveries",
+    ],
+    "dispatcher": [
+        "SELECT id FROM notifyqueue.notifications",
+        "UPDATE notifyqueue.notifications SET status = 'SENT'",
+        "SELECT content FROM notifyqueue.notification_contents",
+        "SELECT note FROM notifyqueue.notification_history",
+        "INSERT INTO notifyqueue.webhook_events (tenant_id) VALUES ('default')",
+        "SELECT id FROM notifyqueue.tenants",
+    ],
+}
+FORBIDDEN_TO_ALL = [
+    "DELETE FROM notifyqueue.notifications",
+    "DELETE FROM notifyqueue.webhook_events",
+    "DELETE FROM notifyqueue.webhook_endpoints",
+    "TRUNCATE notifyqueue.notification_history",
+    "DROP TABLE notifyqueue.notifications",
+    "ALTER TABLE notifyqueue.notifications DISABLE TRIGGER write_events",
+    "ALTER FUNCTION notifyqueue.write_events() VOLATILE",
+    "CREATE TABLE notifyqueue.mine (id int)",
+    "CREATE TABLE public.mine (id int)",
+    "CREATE SCHEMA mine",
+    "INSERT INTO notifyqueue.schema_migrations VALUES (9999, '', '')",
+    "CREATE ROLE another",
+    "SET ROLE postgres",
+    "SELECT rolpassword FROM pg_authid",
+    "COPY (SELECT 1) TO PROGRAM 'true'",
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'postgres' AND pid <> pg_backend_pid()",
+]
+
+
+@pytest.mark.parametrize(
+    ("service", "statement"),
+    [(service, statement) for service in SERVICES for statement in [*FORBIDDEN[service], *FORBIDDEN_TO_ALL]],
+)
+async def test_a_service_may_not(url: str, service: str, statement: str) -> None:
+    async with connected(url), connected(login(url, service)) as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(statement)
+
+
+WRITTEN_DOWN = [
+    (service, table, privilege, set(filter(None, columns.split(", "))))
+    for table, services in TABLES.items()
+    for service, privileges in services.items()
+    for privilege, columns in re.findall(r"([A-Z]+)(?: \(([^)]*)\))?", privileges)
+]
+
+
+@on_every_server
+@each_service
+async def test_a_service_has_the_privileges_that_are_written_down_and_no_more(database_url: str, service: str) -> None:
+    async with connected(database_url) as owner:
+        columns = await owner.fetch(
+            """
+            SELECT c.relname AS table, a.attname AS column, p.privilege,
+              has_column_privilege($1, c.oid, a.attnum, p.privilege) AS held
+            FROM pg_class AS c
+            JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0
+            CROSS JOIN unnest('{SELECT,INSERT,UPDATE,REFERENCES}'::text[]) AS p (privilege)
+            WHERE c.relnamespace = 'notifyqueue'::regnamespace AND c.relkind = 'r'
+            """,
+            name_of(login(database_url, service)),
+        )
+    held = {(row["table"], row["privilege"], row["column"]) for row in columns if row["held"]}
+    assert held == {
+        (row["table"], row["privilege"], row["column"])
+        for row in columns
+        for whose, table, privilege, chosen in WRITTEN_DOWN
+        if (whose, table, privilege) == (service, row["table"], row["privilege"])
+        if not chosen or row["column"] in chosen
+    }
+
+
+@on_every_server
+@each_service
+async def test_a_service_deletes_nothing_and_owns_nothing(database_url: str, service: str) -> None:
+    async with connected(database_url) as owner:
+        found = await owner.fetch(
+            """
+            SELECT c.relname FROM pg_class AS c
+            WHERE c.relnamespace = 'notifyqueue'::regnamespace AND c.relkind IN ('r', 'S') AND (
+              has_table_privilege($1, c.oid, 'DELETE, TRUNCATE, TRIGGER') OR pg_has_role($1, c.relowner, 'MEMBER')
+            )
+            """,
+            name_of(login(database_url, service)),
+        )
+    assert found == []
+
+
+@each_service
+async def test_a_login_is_nothing_special(url: str, service: str) -> None:
+    async with connected(url) as owner:
+        row = await owner.fetchrow(
+            """
+            SELECT rolcanlogin, rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls AS special
+            FROM pg_roles WHERE rolname = $1
+            """,
+            name_of(login(url, service)),
+        )
+    assert row
+    assert row["rolcanlogin"]
+    assert not row["special"]
+
+
+@each_service
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("statement_timeout", "10s"), ("lock_timeout", "5s"), ("idle_in_transaction_session_timeout", "10s")],
+)
+async def test_nothing_that_a_service_does_hangs_for_ever(url: str, service: str, setting: str, value: str) -> None:
+    async with connected(login(url, service)) as connection:
+        assert await connection.fetchval(f"SHOW {setting}") == value
+
+
+async def test_the_scheduler_plans_for_the_tenant_that_asks(url: str) -> None:
+    async with connected(login(url, "scheduler")) as connection:
+        assert await connection.fetchval("SHOW plan_cache_mode") == "force_custom_plan"
+
+
+async def test_whoever_ends_a_notification_writes_its_event_without_reading_any(
+    database_url: str, notifications: Notifications
+) -> None:
+    ids = await notifications.insert_many(2)
+    ends = {"scheduler": ids[0], "worker": ids[1]}
+    for service, id_ in ends.items():
+        async with connected(login(database_url, service)) as connection:
+            await connection.execute(
+                "UPDATE notifyqueue.notifications SET status = 'CANCELLED', finished_at = now() WHERE id = $1", id_
+            )
+    assert [await notifications.events(id_) for id_ in ids] == [["CANCELLED"], ["CANCELLED"]]
+
+
+Make = Callable[..., Awaitable[dict[str, str]]]
+
+
+@pytest.fixture
+async def make_roles(postgres: Postgres) -> AsyncIterator[Make]:
+    """Makes roles that go when the test ends; with one password for all."""
+    made: list[tuple[str, str]] = []
+
+    async def make(url: str, prefix: str, password: str = "guess me") -> dict[str, str]:
+        names = await create_roles(url, prefix, dict.fromkeys(SERVICES, password))
+        made.extend((url, name) for name in names.values())
+        return names
+
+    yield make
+    for url, name in made:
+        async with connected(url) as owner:
+            quoted = await owner.fetchval("SELECT quote_ident($1)", name)
+            await owner.execute(f"DROP OWNED BY {quoted}; DROP ROLE {quoted}")
+
+
+def as_role(url: str, name: str, password: str = "guess me") -> str:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{quote(name, safe='')}:{quote(password, safe='')}@{host}"))
+
+
+async def may_read_tenants(url: str) -> bool:
+    async with connected(url) as connection:
+        try:
+            return bool(await connection.fetch("SELECT id FROM notifyqueue.tenants"))
+        except asyncpg.InsufficientPrivilegeError:
+            return False
+
+
+async def test_roles_are_named_after_their_services(database_url: str, make_roles: Make) -> None:
+    assert await make_roles(database_url, "first") == {service: f"first_{service}" for service in SERVICES}
+
+
+async def test_a_second_run_sets_the_passwords_and_grants_anew(database_url: str, make_roles: Make) -> None:
+    names = await create_roles(database_url, "second", dict.fromkeys(SERVICES, "before"))
+    async with connected(database_url) as owner:
+        await owner.execute(f"GRANT SELECT ON notifyqueue.notification_contents TO {names['scheduler']}")
+        await owner.execute(f"REVOKE SELECT ON notifyqueue.tenants FROM {names['scheduler']}")
+    await make_roles(database_url, "second", "after")
+    with pytest.raises(asyncpg.InvalidPasswordError):
+        await asyncpg.connect(as_role(database_url, names["scheduler"], "before"))
+    url = as_role(database_url, names["scheduler"], "after")
+    assert await may_read_tenants(url)
+    async with connected(url) as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.fetch("SELECT content FROM notifyqueue.notification_contents")
+
+
+async def test_two_installations_on_one_server_do_not_meet(make_database: MakeDatabase, make_roles: Make) -> None:
+    urls = {prefix: await make_database() for prefix in ("left", "right")}
+    names = {prefix: (await make_roles(url, prefix))["scheduler"] for prefix, url in urls.items()}
+    for prefix, url in urls.items():
+        for whose, name in names.items():
+            assert await may_read_tenants(as_role(url, name)) == (whose == prefix)
+
+
+async def test_names_and_passwords_are_quoted(database_url: str, make_roles: Make) -> None:
+    prefix, password = """O'Brien "; DROP""", """it's \\ "; $1 %I"""
+    names = await make_roles(database_url, prefix, password)
+    assert await may_read_tenants(as_role(database_url, names["scheduler"], password))
+
+
+async def test_a_run_that_fails_leaves_no_role(postgres: Postgres) -> None:
+    with pytest.raises(asyncpg.PostgresError):
+        await create_roles(postgres.url, "nowhere", dict.fromkeys(SERVICES, "guess me"))  # it has no schema
+    async with connected(postgres.url) as owner:
+        assert await owner.fetch("SELECT FROM pg_roles WHERE rolname LIKE 'nowhere%'") == []
+
+
+def name_of(url: str) -> str:
+    name = urlsplit(url).username
+    assert name
+    return name
