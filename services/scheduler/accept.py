@@ -83,7 +83,16 @@ class Accept:
         self._soon = soon
 
     async def flush(self, group: Sequence[Candidate]) -> list[Answer]:
-        """The answers to requests with distinct keys, in order. Repeatable: what was committed is found as a replay."""
+        """The answers to requests with distinct keys, in order.
+
+        A group whose connection was lost runs once more: what was committed is found as a replay.
+        """
+        try:
+            return await self._answer(group)
+        except DatabaseUnavailable:
+            return await self._answer(group)
+
+    async def _answer(self, group: Sequence[Candidate]) -> list[Answer]:
         answers: dict[Key, Answer] = {}
         open_ = {candidate.request.key: candidate for candidate in group}
         for _ in range(MAX_ROUNDS):

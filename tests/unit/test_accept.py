@@ -292,3 +292,39 @@ def judge(due: datetime | timedelta | None, expiry: datetime | timedelta | None)
 
 def test_a_candidate_weighs_what_its_content_does() -> None:
     assert asked(content={"subject": "four", "headers": {"X-A": "b"}}).size >= len("four" + "X-A" + "b")
+
+
+class LosingStore(FakeStore):
+    """Its connection is lost on the way back from the first `losses` inserts, which were carried out."""
+
+    losses: int
+
+    async def insert_notifications(
+        self, candidates: Sequence[Candidate], max_attempts: int
+    ) -> Mapping[Key, Notification]:
+        written = await super().insert_notifications(candidates, max_attempts)
+        if self.losses:
+            self.losses -= 1
+            raise DatabaseUnavailable
+        return written
+
+
+def losing(losses: int) -> tuple[Accept, LosingStore]:
+    store = LosingStore()
+    store.losses = losses
+    return Accept(store, max_attempts=5, on_due=lambda _: None, soon=SOON), store
+
+
+async def test_after_a_lost_connection_what_was_committed_is_found() -> None:
+    accept, store = losing(1)
+    (answer,) = await accept.flush([asked()])
+    assert answer == Accepted(store.rows["default", "a"][1], replayed=True)
+    assert store.calls == ["look_up_keys", "insert_notifications", "look_up_keys", "read_notifications"]
+
+
+async def test_a_database_that_stays_away_is_the_callers_to_come_back_to() -> None:
+    accept, store = losing(2)
+    store.before["look_up_keys"] = store.rows.clear
+    with pytest.raises(DatabaseUnavailable):
+        await accept.flush([asked()])
+    assert store.calls == ["look_up_keys", "insert_notifications"] * 2
