@@ -31,7 +31,7 @@ stubs: $(READY) ## generates notifyqueue/v1 from proto/, and docs/settings.md fr
 	@$(BIN)/python -m tools.settings_page
 
 lock: $(READY) ## pins what pyproject.toml asks for; ARGS=--upgrade takes the newest
-	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes \
+	@$(BIN)/uv --system-certs pip compile pyproject.toml --group dev --universal --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --quiet $(ARGS) -o requirements.txt
 
 bench: $(READY) ## measures; ARGS hands on

@@ -31,5 +31,6 @@ rm -f .venv/.ready
 echo "Installing what requirements.txt pins into .venv"
 sed -n '/^uv==/,/[^\\]$/p' requirements.txt > .venv/uv.txt
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement .venv/uv.txt
-.venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes requirements.txt
+# The certificates that the system trusts, as pip does: behind a proxy there may be one that nobody else knows.
+.venv/bin/uv --system-certs pip sync --quiet --python .venv/bin/python --require-hashes requirements.txt
 touch .venv/.ready
