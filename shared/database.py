@@ -13,10 +13,11 @@ from shared.batching import BadItem, Contention
 from shared.errors import DatabaseUnavailable
 
 # SQLSTATE classes and codes (PostgreSQL, appendix A).
-# Connection, login, no such database, resources, operator, read-only standby, lock timeout.
-UNAVAILABLE = ("08", "28", "3D000", "53", "57", "25006", "55P03")
+# Connection, login, no such database, resources, operator, read-only standby.
+UNAVAILABLE = ("08", "28", "3D000", "53", "57", "25006")
+LOCKED = "55P03"
 CONTENTION = ("40001", "40P01")
-BAD_ITEM = ("22", "23")  # data, constraint
+BAD_ITEM = ("22", "23")  # data, which asyncpg also says of what it cannot send; constraint
 
 CONNECT_TIMEOUT = 5.0
 COMMAND_TIMEOUT = 15.0  # the server's own statement_timeout is shorter: this one is for a server that is gone
@@ -24,6 +25,10 @@ COMMAND_TIMEOUT = 15.0  # the server's own statement_timeout is shorter: this on
 
 class DatabaseBug(Exception):
     """A statement is wrong, or may not do what it does."""
+
+
+class Locked(Contention):
+    """Somebody holds a lock for longer than `lock_timeout`."""
 
 
 class Executor(Protocol):
@@ -87,7 +92,7 @@ def translated_faults() -> Iterator[None]:
     """Turns what asyncpg raises into the kinds of fault that callers can do something about."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, UnicodeEncodeError) as error:
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise _kind_of(error) from error
     except asyncpg.InternalClientError as error:  # an answer that stopped in the middle
         raise DatabaseUnavailable from error
@@ -96,8 +101,6 @@ def translated_faults() -> Iterator[None]:
 def _kind_of(error: Exception) -> Exception:
     if isinstance(error, asyncpg.PostgresError):
         return _by_sqlstate(error)
-    if isinstance(error, asyncpg.DataError | UnicodeEncodeError):  # refused on this side, before it was sent
-        return BadItem()
     # asyncpg has one class for a connection that was lost and for an argument too many.
     if isinstance(error, asyncpg.InterfaceError) and not any(word in str(error) for word in ("clos", "release")):
         return DatabaseBug()
@@ -106,6 +109,8 @@ def _kind_of(error: Exception) -> Exception:
 
 def _by_sqlstate(error: asyncpg.PostgresError) -> Exception:
     state = error.sqlstate or ""
+    if state == LOCKED:
+        return Locked()
     if state.startswith(UNAVAILABLE):
         return DatabaseUnavailable()
     if state in CONTENTION:
@@ -113,10 +118,11 @@ def _by_sqlstate(error: asyncpg.PostgresError) -> Exception:
     return BadItem() if state.startswith(BAD_ITEM) else DatabaseBug()
 
 
-async def _reset(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-    # No statement of ours leaves anything in the session, so asyncpg's reset would be a round trip for nothing.
-    if connection.is_in_transaction():
-        await connection.reset()
+async def _reset(_: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """No statement of ours leaves anything in the session, so asyncpg's own reset would be a round trip for nothing.
+
+    A transaction that was left open has been rolled back before.
+    """
 
 
 class Statements:

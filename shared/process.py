@@ -37,9 +37,10 @@ class Process:
         self.stack = stack
         self.port = 0
 
-    async def open_database(self) -> Database:
+    async def open_database(self, *, size: int | None = None) -> Database:
+        """`size` is how many connections it has at most. Default: what the settings say."""
         url = self.settings.database_url.get_secret_value()
-        database = Database(url, name=f"notifyqueue {self.name}", size=self.settings.database_pool_max)
+        database = Database(url, name=f"notifyqueue {self.name}", size=size or self.settings.database_pool_max)
         return await self.stack.enter_async_context(database)
 
     async def serve(self, services: Sequence[Service], *, untimed: frozenset[str] = frozenset()) -> Health:

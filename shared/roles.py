@@ -29,7 +29,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 # A statement that takes longer is a fault, and must not hold a connection or a lock for ever.
 TIMEOUTS = {
     "statement_timeout": "10s",
-    "lock_timeout": "5s",
+    "lock_timeout": "1s",
     "idle_in_transaction_session_timeout": "10s",
 }
 

@@ -14,10 +14,10 @@ from services.worker.leases import Leases
 from services.worker.outcome import Later
 from services.worker.providers import Provider
 from services.worker.providers.catalogue import choose_providers
-from services.worker.recording import Recording
+from services.worker.recording import Fence, Recording, fences
 from services.worker.recovery import Recovery
 from services.worker.settings import Settings
-from services.worker.store import WorkerStore
+from services.worker.store import Store, WorkerStore
 from services.worker.worker import Worker
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
@@ -52,12 +52,11 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         if retry.delay.total_seconds() <= settings.poll_interval:
             notifier.tell(lane_topic(channel))
 
-    async def fence(claims: Sequence[Claim]) -> list[bool]:
-        ours = await store.start_attempts(claims, lease)
-        return [claim.notification_id in ours for claim in claims]
+    async def fence(claims: Sequence[Claim]) -> list[Fence]:
+        return await fences(store, claims, await store.start_attempts(claims, lease))
 
     recording = await enter(Recording(store, flights=flights, on_end=tell_end, on_retry=tell_retry))
-    starts = await enter(GroupCommit[Claim, bool](fence, flights=flights, key=lambda claim: claim.notification_id))
+    starts = await enter(GroupCommit[Claim, Fence](fence, flights=flights, key=lambda claim: claim.notification_id))
     worker_id = uuid4()
     structlog.contextvars.bind_contextvars(worker_id=str(worker_id))
     suspects = SuspectSlot()
@@ -91,7 +90,9 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         )
     )
     health = await process.serve([rpc.service(worker)], untimed=rpc.UNTIMED)
-    leases = await enter(Leases(store, lease=lease, held=worker.renewable, on_missing=worker.note_missing))
+    # A connection of its own: a renewal must not wait for records that wait for the database.
+    renewals = Store(await process.open_database(size=1))
+    leases = await enter(Leases(renewals, lease=lease, held=worker.renewable, on_lost=worker.lose))
     await enter(Recovery(store, leases, lease=lease, backoff=backoff, on_end=tell_end, on_retry=tell_retry))
     await enter(worker)
     await process.become_ready(database, health, draining=lambda: worker.draining)

@@ -1,9 +1,11 @@
 """What a worker holds: a notification, for as long as its lease runs, by a token that fences what it writes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID
+
+from shared.clock import tick
 
 SUSPECT_AFTER = 2
 """Expired claims from which a notification is suspected of crashing its workers (the literal in the claim indexes)."""
@@ -25,7 +27,12 @@ class Held:
     maybe_delivered: bool
     """An earlier attempt ended without an answer."""
     time_left: timedelta | None
-    """Until it expires, by the database's clock when it was claimed."""
+    """Until it expires."""
+
+    @property
+    def overdue(self) -> bool:
+        """Whether its time is over."""
+        return self.time_left is not None and self.time_left <= timedelta()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,12 @@ class Claim(Held):
     @property
     def suspect(self) -> bool:
         return self.expiries >= SUSPECT_AFTER
+
+    def aged(self) -> "Claim":
+        """The claim as it is now: the time that is left runs on from when it was asked for."""
+        if self.time_left is None:
+            return self
+        return replace(self, time_left=self.time_left - timedelta(seconds=tick() - self.asked_at), asked_at=tick())
 
 
 @dataclass(frozen=True, slots=True)

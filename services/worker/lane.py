@@ -1,9 +1,7 @@
 """A lane: one channel's own loop, concurrency and provider in a worker. A claim is a start: nothing queues here."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
@@ -11,21 +9,11 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from services.worker.attempt import attempt
 from services.worker.claim import Claim
-from services.worker.outcome import (
-    UNKNOWN_ATTEMPT,
-    Ended,
-    Later,
-    Sent,
-    Verdict,
-    content_erased,
-    expired,
-    judge,
-    unstarted,
-)
+from services.worker.delivery import RETURN_DELAY, Delivery, Running, Totals
+from services.worker.outcome import unstarted
 from services.worker.providers import Provider
-from services.worker.recording import Recording
+from services.worker.recording import Fence, Recording
 from services.worker.store import CLAIM_LIMITS, Store
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
@@ -38,10 +26,8 @@ log = structlog.get_logger()
 URGENT_FIRST = (3, 2, 1)
 LOW_FIRST = (1, 2, 3)
 LOW_FIRST_EVERY = 8  # claims
-FRESH = 1.0  # seconds after it was asked for during which a claim is surely ours
 MIN_SLEEP = 0.05
 POLL_UNHEARD = 1.0
-RETURN_DELAY = timedelta(seconds=5)
 OVERTIME = 2  # deadlines; an adapter that outlives its own is not covered for ever
 
 
@@ -63,23 +49,6 @@ class SuspectSlot:
     holder: UUID | None = None
 
 
-@dataclass(slots=True)
-class Running:
-    """A claim that is held, until it is recorded."""
-
-    claim: Claim
-    since: float
-    recording: bool = False
-    lost: bool = False
-
-
-@dataclass(slots=True)
-class Totals:
-    sent: int = 0
-    unsent: int = 0
-    claims_lost: int = 0
-
-
 class Lane:
     """Claims what fits, hands it to the provider, records how it ended."""
 
@@ -89,7 +58,7 @@ class Lane:
         store: Store,
         provider: Provider,
         recording: Recording,
-        starts: GroupCommit[Claim, bool],
+        starts: GroupCommit[Claim, Fence],
         *,
         worker_id: UUID,
         backoff: Backoff,
@@ -98,15 +67,18 @@ class Lane:
     ) -> None:
         """`starts` is the start fence; `listening` says whether a wake-up would be heard."""
         self.settings = settings
-        self.provider = provider
-        self.totals = Totals()
         self._store = store
-        self._recording = recording
-        self._starts = starts
         self._worker_id = worker_id
-        self._backoff = backoff
         self._suspects = suspects
         self._listening = listening
+        self._delivery = Delivery(
+            provider,
+            recording,
+            starts,
+            backoff=backoff,
+            deadline=settings.deadline,
+            draining=lambda: self._draining,
+        )
         self._running: dict[UUID, Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unclaimed: set[UUID] = set()
@@ -123,8 +95,6 @@ class Lane:
     async def __aexit__(self, *_: object) -> None:
         """Ends the loop; what still runs is broken off and left to its lease."""
         await self._loop.__aexit__()
-        with suppress(DatabaseUnavailable):
-            await self._give_back()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -136,6 +106,10 @@ class Lane:
         """Claims nothing more, and gives back what has not started."""
         self._draining = True
         await self._loop.pause()
+        try:
+            await self._give_back()
+        except DatabaseUnavailable:
+            log.warning("lane.claims_in_doubt", claims=len(self._unclaimed))  # their leases end them
 
     def resume(self) -> None:
         self._draining = False
@@ -149,18 +123,26 @@ class Lane:
     def in_flight(self) -> int:
         return len(self._running)
 
+    @property
+    def provider(self) -> Provider:
+        return self._delivery.provider
+
+    @property
+    def totals(self) -> Totals:
+        return self._delivery.totals
+
     def renewable(self) -> Iterable[Claim]:
-        """What is held and neither past its deadline nor being recorded."""
+        """What is held: until it is recorded, and otherwise not far past its deadline."""
         oldest = tick() - OVERTIME * self.settings.deadline
         for running in self._running.values():
-            if not running.recording and not running.lost and running.since > oldest:
+            if not running.lost and (running.recording or running.since > oldest):
                 yield running.claim
 
-    def note_missing(self, ids: set[UUID]) -> None:
-        """A renewal did not find these. Lost are those that are still held and not just being recorded."""
-        for notification_id in ids & self._running.keys():
-            if not self._running[notification_id].recording:
-                self._lose(self._running[notification_id])
+    def lose(self, claim: Claim) -> None:
+        """A renewal found this claim to be somebody else's, unless it is just being recorded."""
+        running = self._running.get(claim.notification_id)
+        if running and running.claim is claim and not running.recording:
+            self._delivery.lose(running)
 
     # --- claiming
 
@@ -219,11 +201,11 @@ class Lane:
     # --- delivering
 
     def _start(self, claim: Claim) -> None:
+        running = Running(claim, tick())
         if claim.notification_id in self._running:
             # Our own lease passed while this process stood still. The older attempt runs to its end; this one waits.
-            self._spawn(self._record(Running(claim, tick()), unstarted(claim, RETURN_DELAY)))
+            self._spawn(self._delivery.record(running, unstarted(claim, RETURN_DELAY)))
             return
-        running = Running(claim, tick())
         self._running[claim.notification_id] = running
         self._empty.clear()
         if claim.suspect:
@@ -237,9 +219,7 @@ class Lane:
 
     async def _run(self, running: Running) -> None:
         try:
-            verdict = await self._deliver(running)
-            if verdict is not None:
-                await self._record(running, verdict)
+            await self._delivery.run(running)
         finally:
             self._forget(running.claim)
 
@@ -251,74 +231,3 @@ class Lane:
             self._empty.set()
         if self._has_room():
             self._loop.wake()
-
-    async def _deliver(self, running: Running) -> Verdict | None:
-        """The verdict on a claim; None if it is not ours any more."""
-        claim = running.claim
-        if claim.time_left is not None and claim.time_left <= timedelta():
-            return expired(claim)
-        if claim.content is None:
-            return content_erased()
-        if claim.at_most_once or tick() - claim.asked_at > FRESH:
-            try:
-                ours = await self._starts.submit(claim)
-            except DatabaseUnavailable:
-                return unstarted(claim, RETURN_DELAY)
-            if not ours:
-                self._lose(running)
-                return None
-        if self._draining:
-            return unstarted(claim)
-        outcome = await attempt(claim, claim.content, self.provider, self.settings.deadline)
-        return judge(claim, outcome, self._backoff)
-
-    async def _record(self, running: Running, verdict: Verdict) -> None:
-        running.recording = True
-        claim = running.claim
-        try:
-            ours = await self._recording.record(claim, verdict)
-        except Exception as error:  # the lease ends it
-            log.error("job.unrecorded", notification_id=str(claim.notification_id), exc_info=error)
-            return
-        if ours:
-            self._count(verdict)
-            _log(running, verdict)
-        else:
-            self._lose(running)
-
-    def _count(self, verdict: Verdict) -> None:
-        if isinstance(verdict, Sent):
-            self.totals.sent += 1
-        elif verdict.kind is not None:
-            self.totals.unsent += 1
-
-    def _lose(self, running: Running) -> None:
-        if not running.lost:
-            running.lost = True
-            self.totals.claims_lost += 1
-            log.warning(
-                "job.claim_lost", notification_id=str(running.claim.notification_id), attempt=running.claim.number
-            )
-
-
-def _log(running: Running, verdict: Verdict) -> None:
-    if isinstance(verdict, Sent) and not log.is_enabled_for(logging.DEBUG):
-        return  # a line for each would be a third of a core
-    facts = {
-        "notification_id": str(running.claim.notification_id),
-        "attempt": running.claim.number,
-        "duration_ms": round((tick() - running.since) * 1e3, 1),
-    }
-    match verdict:
-        case Sent():
-            log.debug("job.sent", **facts)
-        case Ended(reason=None):
-            log.warning("job.expired", **facts)
-        case Ended(reason=reason, code=code):
-            event = "job.dead_letter" if reason == "ATTEMPTS_EXHAUSTED" else "job.fail"
-            log.warning(event, reason=reason, code=code, **facts)
-        case Later(kind=None):
-            log.info("job.released", **facts)
-        case Later(delay=delay, code=code, kind=kind):
-            event = "job.unknown" if kind == UNKNOWN_ATTEMPT else "job.retry"
-            log.info(event, code=code, delay_s=round(delay.total_seconds(), 3), **facts)

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Self
-from uuid import UUID
 
 from services.worker.claim import Claim
 from services.worker.store import Store
@@ -23,16 +22,16 @@ class Leases:
         *,
         lease: timedelta,
         held: Callable[[], Iterable[Claim]],
-        on_missing: Callable[[set[UUID]], None],
+        on_lost: Callable[[Claim], None],
     ) -> None:
-        """`held` answers the claims to renew; `on_missing` is told those that a renewal did not find."""
+        """`held` answers the claims to renew; `on_lost` is told each that is somebody else's, or nobody's."""
         self._store = store
         self._lease = lease
         self._held = held
-        self._on_missing = on_missing
-        self._failed_at = -float("inf")
+        self._on_lost = on_lost
+        self._cut_off_at = time.monotonic()  # a process that starts may do so because all were cut off
         self.interval = lease.total_seconds() / RENEWALS_PER_LEASE
-        self._loop = Loop("leases", self._renew)
+        self._loop = Loop("leases", self.renew)
 
     async def __aenter__(self) -> Self:
         await self._loop.__aenter__()
@@ -43,20 +42,23 @@ class Leases:
 
     @property
     def unsettled(self) -> bool:
-        """Whether this worker was cut off less than one renewal ago: others may have been as well."""
-        return time.monotonic() - self._failed_at < self.interval
+        """Whether this worker began, or was cut off, less than one renewal ago: others may have been as well."""
+        return time.monotonic() - self._cut_off_at < self.interval
 
     def cut_off(self) -> None:
         """The database did not answer this worker."""
-        self._failed_at = time.monotonic()
+        self._cut_off_at = time.monotonic()
 
-    async def _renew(self) -> float:
+    async def renew(self) -> float:
+        """One turn: answers in how many seconds the next is due."""
         claims = list(self._held())
         if claims:
             try:
-                ours = await self._store.renew_leases(claims, self._lease)
+                lost = await self._store.renew_leases(claims, self._lease)
             except DatabaseUnavailable:
                 self.cut_off()
                 return min(1.0, self.interval)
-            self._on_missing({claim.notification_id for claim in claims} - ours)
+            for claim in claims:
+                if claim.notification_id in lost:
+                    self._on_lost(claim)
         return self.interval

@@ -1,29 +1,53 @@
 """Writing down how attempts ended: in groups, fenced, and again and again until the database has answered.
 
 An attempt that was made and is not recorded looks like one without an answer, and may be made again. So a record is
-never given up while the process lives, not even when its lease has passed: only the fence can say that it is too late.
+never given up while the process lives, and its lease is renewed meanwhile: only the fence can say that it is too late.
 """
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from enum import Enum, auto
 from typing import Self, TypeVar
 from uuid import UUID
 
 import structlog
 
-from services.worker.claim import Claim
+from services.worker.claim import Claim, Held
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from services.worker.store import Record, Store
-from shared.batching import Contention, GroupCommit
-from shared.errors import DatabaseUnavailable
+from shared.batching import BadItem, GroupCommit
 
 log = structlog.get_logger()
 
 Kind = TypeVar("Kind", Sent, Ended, Later)
 
 PAUSE = 0.5  # seconds between tries, before jitter
+
+
+class Fence(Enum):
+    """What a fenced write came to, for one claim."""
+
+    PASSED = auto()
+    """It was ours, and is written."""
+    LOST = auto()
+    """It is not ours any more; nothing was written."""
+    BUSY = auto()
+    """It is ours, and somebody else has locked it just now; nothing was written."""
+
+
+async def fences(store: Store, claims: Sequence[Held], written: set[UUID]) -> list[Fence]:
+    """What became of each claim of a group, of which those were `written`."""
+    missing = [claim for claim in claims if claim.notification_id not in written]
+    busy = await store.find_held(missing) if missing else set()
+    return [_fence(claim.notification_id, written, busy) for claim in claims]
+
+
+def _fence(notification_id: UUID, written: set[UUID], busy: set[UUID]) -> Fence:
+    if notification_id in written:
+        return Fence.PASSED
+    return Fence.BUSY if notification_id in busy else Fence.LOST
 
 
 class Recording:
@@ -41,9 +65,9 @@ class Recording:
         self._on_end = on_end
         self._on_retry = on_retry
         self._closing = asyncio.Event()
-        self._sent = self._group(self._store.mark_sent, flights)
-        self._ended = self._group(self._store.end_unsent, flights)
-        self._later = self._group(self._store.retry_later, flights)
+        self._sent = self._group(store.mark_sent, flights)
+        self._ended = self._group(store.end_unsent, flights)
+        self._later = self._group(store.retry_later, flights)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -57,44 +81,48 @@ class Recording:
         await self._stack.aclose()
 
     async def record(self, claim: Claim, verdict: Verdict) -> bool:
-        """Whether the claim was still ours. Raises DatabaseUnavailable only when the process is closing."""
+        """Whether the claim was still ours. Raises BadItem, and whatever stands in the way when the process closes."""
         match verdict:
             case Sent():
-                ours = await self._sent.submit(Record(claim, verdict))
+                ours = await self._until_answered(self._sent, Record(claim, verdict))
                 self._on_end()
             case Ended():
-                ours = await self._ended.submit(Record(claim, verdict))
+                ours = await self._until_answered(self._ended, Record(claim, verdict))
                 self._on_end()
             case Later():
-                ours = await self._later.submit(Record(claim, verdict))
+                ours = await self._until_answered(self._later, Record(claim, verdict))
                 self._on_retry(claim.channel, verdict)
         return ours
 
     def _group(
         self, write: Callable[[Sequence[Record[Kind]]], Awaitable[set[UUID]]], flights: asyncio.Semaphore
-    ) -> GroupCommit[Record[Kind], bool]:
-        async def flush(records: Sequence[Record[Kind]]) -> list[bool]:
-            return await self._until_answered(write, records)
+    ) -> GroupCommit[Record[Kind], Fence]:
+        async def flush(records: Sequence[Record[Kind]]) -> list[Fence]:
+            return await fences(self._store, [record.held for record in records], await write(records))
 
         return GroupCommit(flush, flights=flights, key=lambda record: record.held.notification_id)
 
-    async def _until_answered(
-        self, write: Callable[[Sequence[Record[Kind]]], Awaitable[set[UUID]]], records: Sequence[Record[Kind]]
-    ) -> list[bool]:
+    async def _until_answered(self, group: GroupCommit[Record[Kind], Fence], record: Record[Kind]) -> bool:
         repeated = False
         while True:
             try:
-                ours = await write(records)
-                # After a lost answer, what the fence refuses may have been written by the try before.
-                if repeated and (missing := [r for r in records if r.held.notification_id not in ours]):
-                    ours |= await self._store.find_recorded(missing)
-                return [record.held.notification_id in ours for record in records]
-            except (DatabaseUnavailable, Contention):
+                fence = await group.submit(record)
+                if fence is Fence.PASSED:
+                    return True
+                if fence is Fence.LOST:
+                    return repeated and await self._stands(record)
+            except BadItem:
+                raise
+            except Exception as error:
                 if self._closing.is_set():
                     raise
                 repeated = True
-                log.warning("record.repeated", records=len(records))
-                await self._pause()
+                log.warning("record.repeated", notification_id=str(record.held.notification_id), exc_info=error)
+            await self._pause()
+
+    async def _stands(self, record: Record[Kind]) -> bool:
+        """Whether an earlier try, whose answer was lost, has written it."""
+        return record.held.notification_id in await self._store.find_recorded([record])
 
     async def _pause(self) -> None:
         try:

@@ -1,16 +1,18 @@
 """Sweeps, on every worker and led by none: claims whose worker is gone, notifications whose time is over."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Self
+from uuid import UUID
 
 import structlog
 
 from services.worker.claim import ExpiredClaim
 from services.worker.leases import Leases
-from services.worker.outcome import Ended, Later, judge_expired
+from services.worker.outcome import Ended, Later, Verdict, judge_expired
 from services.worker.store import Record, Store, WorkerStore
 from shared.backoff import Backoff
+from shared.batching import BadItem
 from shared.errors import DatabaseUnavailable
 from shared.loop import Loop
 
@@ -64,35 +66,46 @@ class Recovery:
         return 0 if recovered or overdue else self._interval
 
     async def _recover(self) -> int:
+        """How many claims were decided about."""
+        try:
+            return await self._decide(None)
+        except BadItem:  # one that cannot be written must not stand in the way of the others
+            async with self._store.transaction() as store:
+                claims = await store.lock_expired_claims(self._lease)
+            return sum([await self._decide_alone(claim.notification_id) for claim in claims])
+
+    async def _decide_alone(self, notification_id: UUID) -> int:
+        try:
+            return await self._decide([notification_id])
+        except BadItem as error:
+            log.error("job.unrecoverable", notification_id=str(notification_id), exc_info=error)
+            return 0
+
+    async def _decide(self, only: Sequence[UUID] | None) -> int:
         async with self._store.transaction() as store:
-            claims = await store.lock_expired_claims(self._lease)
-            ended, later = self._judge(claims)
-            await _write(store, ended, later)
-        for claim in claims:
-            log.warning(
-                "job.recovered",
-                notification_id=str(claim.notification_id),
-                attempt=claim.number,
-                lost_worker_id=str(claim.worker_id),
-            )
-        if ended:
-            self._on_end()
+            claims = await store.lock_expired_claims(self._lease, only)
+            verdicts = [(claim, judge_expired(claim, self._backoff)) for claim in claims]
+            await _write(store, verdicts)
+        for claim, verdict in verdicts:
+            self._tell(claim, verdict)
         return len(claims)
 
-    def _judge(self, claims: list[ExpiredClaim]) -> tuple[list[Record[Ended]], list[Record[Later]]]:
-        ended: list[Record[Ended]] = []
-        later: list[Record[Later]] = []
-        for claim in claims:
-            match judge_expired(claim, self._backoff):
-                case Ended() as verdict:
-                    ended.append(Record(claim, verdict, expired=True))
-                case Later() as verdict:
-                    later.append(Record(claim, verdict, expired=True))
-                    self._on_retry(claim.channel, verdict)
-        return ended, later
+    def _tell(self, claim: ExpiredClaim, verdict: Verdict) -> None:
+        log.warning(
+            "job.recovered",
+            notification_id=str(claim.notification_id),
+            attempt=claim.number,
+            lost_worker_id=str(claim.worker_id),
+        )
+        if isinstance(verdict, Later):
+            self._on_retry(claim.channel, verdict)
+        else:
+            self._on_end()
 
 
-async def _write(store: Store, ended: list[Record[Ended]], later: list[Record[Later]]) -> None:
+async def _write(store: Store, verdicts: Sequence[tuple[ExpiredClaim, Verdict]]) -> None:
+    ended = [Record(claim, verdict, expired=True) for claim, verdict in verdicts if isinstance(verdict, Ended)]
+    later = [Record(claim, verdict, expired=True) for claim, verdict in verdicts if isinstance(verdict, Later)]
     if ended:
         await store.end_unsent(ended)
     if later:

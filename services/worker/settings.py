@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from services.worker.providers.smtp_settings import SmtpSettings, Tls
 from shared.settings import PREFIX, ProcessSettings, Seconds
@@ -20,17 +20,17 @@ class Settings(ProcessSettings):
     """Notifications of a lane that may be under way at once."""
     poll_interval: Annotated[float, Field(gt=0, le=3600)] = 5.0
     """How often a lane looks for work that nothing announced."""
-    retry_base: PositiveFloat = 2.0
-    """The first delay between attempts; doubled with each."""
-    retry_cap: PositiveFloat = 900.0
+    retry_cap: Annotated[float, Field(gt=0, le=86_400)] = 900.0
     """The longest delay between attempts."""
+    retry_base: Annotated[float, Field(gt=0, le=86_400, validate_default=True)] = 2.0
+    """The first delay between attempts; doubled with each. At most RETRY_CAP."""
     priority_aging: Seconds = 300.0
     """What has been due for longer is served by one claim in eight, the lowest priority first. 0: never."""
     email_provider: Literal["smtp", "mock"] = "smtp"
     """What delivers mail."""
-    email_provider_timeout: PositiveFloat = 30.0
+    email_provider_timeout: Annotated[float, Field(gt=0, le=600)] = 30.0
     """How long the provider may take for its last answer."""
-    lease: Annotated[PositiveFloat, Field(validate_default=True)] = 60.0
+    lease: Annotated[float, Field(gt=0, le=3600, validate_default=True)] = 60.0
     """How long a claim lasts without being renewed; what a dead worker held is recovered after it."""
     smtp_host: Annotated[str, Field(validate_default=True)] = ""
     """The mail server."""
@@ -46,7 +46,7 @@ class Settings(ProcessSettings):
     """The username's."""
     smtp_sender: Annotated[str, Field(validate_default=True)] = ""
     """From whom a mail is that names no sender: an address, or `Name <address>`."""
-    mock_url: str = "http://127.0.0.1:58080"
+    mock_url: Annotated[str, Field(pattern=r"^https?://[^/]+")] = "http://127.0.0.1:58080"
     """Where the sandbox is, for the mock provider."""
 
     @property
@@ -60,6 +60,13 @@ class Settings(ProcessSettings):
         if info.data.get("email_provider") == "smtp" and not value:
             raise ValueError(f"must be set where {PREFIX}EMAIL_PROVIDER is smtp")
         return value
+
+    @field_validator("retry_base")
+    @classmethod
+    def _is_below_its_cap(cls, base: float, info: ValidationInfo) -> float:
+        if base > info.data.get("retry_cap", base):
+            raise ValueError(f"must be at most {PREFIX}RETRY_CAP")
+        return base
 
     @field_validator("lease")
     @classmethod

@@ -13,7 +13,7 @@ import asyncpg
 from services.worker.claim import Claim, ExpiredClaim, Held
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from shared.clock import tick
-from shared.database import Database, Executor, Statements, columns
+from shared.database import Database, Executor, Locked, Statements, columns
 
 sql = Statements("services.worker")
 
@@ -65,20 +65,24 @@ class Store:
         return seconds
 
     async def start_attempts(self, claims: Sequence[Held], lease: timedelta) -> set[UUID]:
-        """Those that are still ours."""
+        """Those that were ours, and that nobody else holds locked."""
         return await self._fenced("start_attempts", [_fence(held) for held in claims], 2, lease)
 
     async def renew_leases(self, claims: Sequence[Held], lease: timedelta) -> set[UUID]:
-        """Those that are still ours."""
+        """Those that are not ours any more."""
         return await self._fenced("renew_leases", [_fence(held) for held in claims], 2, lease)
 
+    async def find_held(self, claims: Sequence[Held]) -> set[UUID]:
+        """Those that are still ours."""
+        return await self._fenced("find_held", [_fence(held) for held in claims], 2)
+
     async def mark_sent(self, records: Sequence[Record[Sent]]) -> set[UUID]:
-        """Those that were still ours."""
+        """Those that were ours, and that nobody else holds locked."""
         rows = [(*_fence(record.held), record.verdict.provider_message_id) for record in records]
         return await self._fenced("mark_sent", rows, 3)
 
     async def end_unsent(self, records: Sequence[Record[Ended]]) -> set[UUID]:
-        """Those that were still ours."""
+        """Those that were ours, and that nobody else holds locked."""
         rows = [
             (*_fence(record.held), record.verdict.reason, record.verdict.code, record.verdict.kind, record.expired)
             for record in records
@@ -86,7 +90,7 @@ class Store:
         return await self._fenced("end_unsent", rows, 6)
 
     async def retry_later(self, records: Sequence[Record[Later]]) -> set[UUID]:
-        """Those that were still ours."""
+        """Those that were ours, and that nobody else holds locked."""
         rows = [
             (
                 *_fence(record.held),
@@ -103,16 +107,18 @@ class Store:
 
     async def find_recorded(self, records: Sequence[Record[Verdict]]) -> set[UUID]:
         """Those whose record stands already."""
-        rows = [(*_fence(record.held), record.held.number, getattr(record.verdict, "kind", None)) for record in records]
+        rows = [
+            (*_fence(record.held), record.held.number, getattr(record.verdict, "kind", "SENT")) for record in records
+        ]
         return await self._fenced("find_recorded", rows, 4)
 
     async def release_token(self, token: UUID, worker_id: UUID) -> int:
         """How many were given back."""
         return len(await self._executor.fetch(sql["release_token"], token, worker_id))
 
-    async def lock_expired_claims(self, lease: timedelta) -> list[ExpiredClaim]:
-        """Only within a transaction, which decides about them."""
-        return [_expired(row) for row in await self._executor.fetch(sql["lock_expired_claims"], lease)]
+    async def lock_expired_claims(self, lease: timedelta, only: Sequence[UUID] | None = None) -> list[ExpiredClaim]:
+        """Within a transaction, which decides about them. `only` these, if they have expired."""
+        return [_expired(row) for row in await self._executor.fetch(sql["lock_expired_claims"], lease, only)]
 
     async def expire_overdue(self) -> int:
         """How many were ended."""
@@ -120,8 +126,12 @@ class Store:
 
     async def _fenced(self, name: str, rows: Sequence[tuple[Any, ...]], width: int, *more: object) -> set[UUID]:
         # Ascending ids in every statement: two groups that meet take their rows in one order.
-        arrays = columns(sorted(rows, key=lambda row: row[0]), width)
-        return {row["id"] for row in await self._executor.fetch(sql[name], *arrays, *more)}
+        args = [*columns(sorted(rows, key=lambda row: row[0]), width), *more]
+        try:
+            found = await self._executor.fetch(sql[name], *args)
+        except Locked:  # by one row's lock the whole group would wait; without that row, the others are written
+            found = await self._executor.fetch(sql[name].replace("FOR UPDATE\n", "FOR UPDATE SKIP LOCKED\n"), *args)
+        return {row["id"] for row in found}
 
 
 class WorkerStore(Store):

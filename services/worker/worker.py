@@ -25,6 +25,7 @@ class Worker:
         self.started_at = datetime.now(UTC)
         self.shutdown_timeout = shutdown_timeout
         self._paused = False
+        self._leaving = False
         self._drains: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
 
@@ -34,6 +35,7 @@ class Worker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._leaving = True
         await self._drain(self.shutdown_timeout)
         await self._stack.aclose()
 
@@ -59,6 +61,9 @@ class Worker:
         await asyncio.shield(drain)
 
     def resume(self) -> None:
+        """Claims again, unless the process is ending."""
+        if self._leaving:
+            return
         self._paused = False
         for lane in self.lanes.values():
             lane.resume()
@@ -72,9 +77,8 @@ class Worker:
         for lane in self.lanes.values():
             yield from lane.renewable()
 
-    def note_missing(self, ids: set[UUID]) -> None:
-        for lane in self.lanes.values():
-            lane.note_missing(ids)
+    def lose(self, claim: Claim) -> None:
+        self.lanes[claim.channel].lose(claim)
 
     async def _drain(self, seconds: float) -> None:
         self._paused = True

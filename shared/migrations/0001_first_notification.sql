@@ -48,7 +48,7 @@ CREATE TABLE notifyqueue.notifications (
   next_attempt_at timestamptz NOT NULL,
   expire_at timestamptz,
   attempt_count smallint NOT NULL DEFAULT 0,
-  max_attempts smallint NOT NULL CHECK (max_attempts BETWEEN 1 AND 100),
+  max_attempts smallint NOT NULL CHECK (max_attempts BETWEEN 1 AND 101),  -- 100, and one to reconcile
   reconciliation_granted boolean NOT NULL DEFAULT false,
   expiries smallint NOT NULL DEFAULT 0 CHECK (expiries >= 0),
   maybe_delivered boolean NOT NULL DEFAULT false,
@@ -238,16 +238,19 @@ CREATE TABLE notifyqueue.webhook_attempts (
 -- An event exists exactly when a terminal status was entered, whatever statement did it.
 CREATE FUNCTION notifyqueue.write_events() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO notifyqueue.webhook_events (
-    tenant_id, notification_id, status, redrive_count, attempt_count, channel, failure_reason, reference, labels,
-    occurred_at
-  )
-  SELECT n.tenant_id, n.id, n.status, n.redrive_count, n.attempt_count, n.channel, n.failure_reason, n.reference,
-    n.labels, n.finished_at
-  FROM after_rows AS n
-  WHERE n.status NOT IN ('PENDING', 'PROCESSING')
-    -- Not a join: its plan is kept from a small group and would be quadratic in a large one. This one is hashed.
-    AND n.id NOT IN (SELECT o.id FROM before_rows AS o WHERE o.status NOT IN ('PENDING', 'PROCESSING'));
+  -- Asked first, so that a claim or a renewal, which ends nothing, does not touch the table of events at all.
+  IF EXISTS (SELECT FROM after_rows AS n WHERE n.status NOT IN ('PENDING', 'PROCESSING')) THEN
+    INSERT INTO notifyqueue.webhook_events (
+      tenant_id, notification_id, status, redrive_count, attempt_count, channel, failure_reason, reference, labels,
+      occurred_at
+    )
+    SELECT n.tenant_id, n.id, n.status, n.redrive_count, n.attempt_count, n.channel, n.failure_reason, n.reference,
+      n.labels, n.finished_at
+    FROM after_rows AS n
+    WHERE n.status NOT IN ('PENDING', 'PROCESSING')
+      -- Not a join: its plan is kept from a small group and would be quadratic in a large one. This one is hashed.
+      AND n.id NOT IN (SELECT o.id FROM before_rows AS o WHERE o.status NOT IN ('PENDING', 'PROCESSING'));
+  END IF;
   RETURN NULL;
 END $$;
 

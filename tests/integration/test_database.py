@@ -10,7 +10,7 @@ import pytest
 from sandbox.postgres import Postgres
 from shared import database as database_module
 from shared.batching import BadItem, Contention
-from shared.database import Database, DatabaseBug, Executor, Statements, columns
+from shared.database import Database, DatabaseBug, Executor, Locked, Statements, columns
 from shared.errors import DatabaseUnavailable
 from tests.integration.tcp_proxy import TcpProxy
 from tests.waiting import eventually
@@ -198,12 +198,12 @@ async def test_a_statement_that_takes_too_long_is_unavailable(single: Database) 
     assert await answers(single)
 
 
-async def test_a_lock_that_is_not_to_be_had_is_unavailable(
+async def test_a_lock_that_is_not_to_be_had_is_contention(
     single: Database, other: "asyncpg.Connection[asyncpg.Record]"
 ) -> None:
     async with other.transaction():
         await other.execute(TOUCH, "default")
-        with pytest.raises(DatabaseUnavailable) as caught:
+        with pytest.raises(Locked) as caught:
             await in_one(single, ("SET LOCAL lock_timeout = '20ms'",), (TOUCH, "default"))
     assert cause(caught).sqlstate == "55P03"
     assert await answers(single)

@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+import asyncpg
 import pytest
+import structlog
 
 from services.worker.claim import Claim
 from services.worker.leases import Leases
@@ -18,6 +20,12 @@ from tests.notifications import Notifications
 
 LEASE = timedelta(minutes=1)
 BACKOFF = Backoff(timedelta(seconds=2), timedelta(minutes=15))
+
+
+class Settled(Leases):
+    """Those of a worker that has long been there."""
+
+    unsettled = False
 
 
 @pytest.fixture
@@ -34,7 +42,7 @@ def told() -> list[str]:
 @pytest.fixture
 def recovery(store: WorkerStore, told: list[str]) -> Recovery:
     # The test's server is younger than a lease of a minute.
-    leases = Leases(store, lease=LEASE, held=list, on_missing=lambda _: None)
+    leases = Settled(store, lease=LEASE, held=list, on_lost=lambda _: None)
     return Recovery(
         store,
         leases,
@@ -157,14 +165,13 @@ async def test_nothing_is_expired_for_one_lease_after_the_database_started(
         assert len(await transaction.lock_expired_claims(timedelta())) == 1
 
 
-async def test_a_worker_that_was_cut_off_does_not_sweep_at_once(
+async def test_a_worker_that_has_just_started_does_not_sweep_at_once(
     notifications: Notifications, store: WorkerStore
 ) -> None:
     id_ = await notifications.insert("held")
     await claim(store)
     await let_leases_pass(notifications)
-    leases = Leases(store, lease=LEASE, held=list, on_missing=lambda _: None)
-    leases.cut_off()
+    leases = Leases(store, lease=LEASE, held=list, on_lost=lambda _: None)
     recovery = Recovery(
         store, leases, lease=timedelta(), backoff=BACKOFF, on_end=lambda: None, on_retry=lambda *_: None
     )
@@ -194,7 +201,7 @@ async def test_a_late_worker_changes_nothing(
     await let_leases_pass(notifications)
     await recovery.sweep()
     before = await notifications.get(id_)
-    assert await store.renew_leases([held], LEASE) == set()
+    assert await store.renew_leases([held], LEASE) == {id_}
     assert await store.start_attempts([held], LEASE) == set()
     assert await store.mark_sent([Record(held, Sent(provider_message_id="m"))]) == set()
     assert await store.end_unsent([Record(held, Ended(reason="MESSAGE_REJECTED", kind="ATTEMPT_FAILED"))]) == set()
@@ -239,3 +246,42 @@ async def test_one_poison_among_many_takes_nobody_with_it(
     assert await notifications.status(poison) == "DEAD_LETTERED"
     assert max(count for id_, count in on_the_wire.items() if id_ != poison) <= 3
     assert on_the_wire[poison] == 6
+
+
+async def test_a_claim_that_cannot_be_written_stands_in_nobodys_way(
+    notifications: Notifications, store: WorkerStore, recovery: Recovery
+) -> None:
+    bad, good = await notifications.insert("bad"), await notifications.insert("good")
+    await claim(store)
+    await let_leases_pass(notifications)
+    await notifications.connection.execute(
+        f"ALTER TABLE notifyqueue.notifications ADD CHECK (id <> '{bad}' OR status <> 'PENDING') NOT VALID"
+    )
+    with structlog.testing.capture_logs() as logged:
+        await recovery.sweep()
+    assert [await notifications.status(id_) for id_ in (bad, good)] == ["PROCESSING", "PENDING"]
+    assert [line["notification_id"] for line in logged if line["event"] == "job.unrecoverable"] == [str(bad)]
+
+
+async def test_the_greatest_number_of_attempts_can_still_be_reconciled(
+    notifications: Notifications, store: WorkerStore, recovery: Recovery
+) -> None:
+    id_ = await notifications.insert("last", max_attempts=100, attempt_count=99)
+    await claim(store)
+    await let_leases_pass(notifications)
+    await recovery.sweep()
+    row = await notifications.get(id_)
+    assert (row["status"], row["max_attempts"], row["reconciliation_granted"]) == ("PENDING", 101, True)
+
+
+async def test_what_ends_nothing_does_not_touch_the_events(
+    notifications: Notifications, store: WorkerStore, database_url: str
+) -> None:
+    await notifications.insert("claimed")
+    other = await asyncpg.connect(database_url)
+    async with other.transaction():
+        await other.execute("LOCK TABLE notifyqueue.webhook_events IN ACCESS EXCLUSIVE MODE")
+        claims = await claim(store)
+        assert len(claims) == 1
+        assert await store.renew_leases(claims, LEASE) == set()
+    await other.close()

@@ -192,7 +192,7 @@ async def test_a_login_is_nothing_special(url: str, service: str) -> None:
 @each_service
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("statement_timeout", "10s"), ("lock_timeout", "5s"), ("idle_in_transaction_session_timeout", "10s")],
+    [("statement_timeout", "10s"), ("lock_timeout", "1s"), ("idle_in_transaction_session_timeout", "10s")],
 )
 async def test_nothing_that_a_service_does_hangs_for_ever(url: str, service: str, setting: str, value: str) -> None:
     async with connected(login(url, service)) as connection:

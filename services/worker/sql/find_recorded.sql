@@ -1,12 +1,12 @@
 -- find_recorded: which of these attempts were recorded already, by a statement whose answer was lost.
 --   $1 uuid[]  notifications   $2 uuid[]  their claim tokens   $3 smallint[]  attempt numbers
---   $4 text[]  what the attempt was; null: it was SENT
+--   $4 text[]  what the attempt was, or SENT
 SELECT asked.id
 FROM unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::text[]) AS asked (id, claim_token, attempt, kind)
 CROSS JOIN LATERAL (
   SELECT n.id
   FROM notifyqueue.notifications AS n
-  WHERE n.id = asked.id AND asked.kind IS NULL AND n.status = 'SENT' AND n.attempt_count = asked.attempt
+  WHERE n.id = asked.id AND asked.kind = 'SENT' AND n.status = 'SENT' AND n.attempt_count = asked.attempt
   UNION ALL
   SELECT h.notification_id
   FROM notifyqueue.notification_history AS h

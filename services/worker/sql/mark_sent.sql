@@ -1,6 +1,7 @@
 -- mark_sent: the claims that are still ours become SENT; a lost claim changes nothing.
 -- Rows are taken one by one in array order and by key (OFFSET 0 keeps the planner from turning the lookup into a join),
--- so two groups cannot deadlock and a group of 500 costs 500 lookups. The fence is tested on the locked row.
+-- so two groups cannot deadlock and a group of 500 costs 500 lookups. The fence is tested on the locked row. Locks that
+-- claims leave behind for an instant are waited for; after a lock timeout store.py asks again, with SKIP LOCKED.
 --   $1 uuid[]  notifications, ascending   $2 uuid[]  their claim tokens   $3 text[]  the provider's message ids
 WITH held AS MATERIALIZED (
   SELECT found.id, done.provider_message_id

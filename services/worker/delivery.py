@@ -1,0 +1,155 @@
+"""One claim from its start to its record: what must hold before a call, the call, and what is written about it."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+
+from services.worker.attempt import attempt
+from services.worker.claim import Claim
+from services.worker.outcome import (
+    UNKNOWN_ATTEMPT,
+    Ended,
+    Later,
+    Sent,
+    Verdict,
+    content_erased,
+    expired,
+    judge,
+    unstarted,
+)
+from services.worker.providers import Provider
+from services.worker.recording import Fence, Recording
+from shared.backoff import Backoff
+from shared.batching import GroupCommit
+from shared.clock import tick
+
+log = structlog.get_logger()
+
+FRESH = 1.0  # seconds after it was asked for during which a claim is surely ours
+RETURN_DELAY = timedelta(seconds=5)
+
+
+@dataclass(slots=True)
+class Running:
+    """A claim that is held, until it is recorded."""
+
+    claim: Claim
+    since: float
+    recording: bool = False
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Totals:
+    sent: int = 0
+    unsent: int = 0
+    claims_lost: int = 0
+
+
+class Delivery:
+    """Delivers claims, many at once, by one provider."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        recording: Recording,
+        starts: GroupCommit[Claim, Fence],
+        *,
+        backoff: Backoff,
+        deadline: float,
+        draining: Callable[[], bool],
+    ) -> None:
+        """`starts` is the start fence; `draining` says whether what has not started goes back."""
+        self.provider = provider
+        self.totals = Totals()
+        self._recording = recording
+        self._starts = starts
+        self._backoff = backoff
+        self._deadline = deadline
+        self._draining = draining
+
+    async def run(self, running: Running) -> None:
+        """Raises nothing but CancelledError."""
+        verdict = await self._deliver(running)
+        if verdict is not None:
+            await self.record(running, verdict)
+
+    async def record(self, running: Running, verdict: Verdict) -> None:
+        running.recording = True
+        try:
+            ours = await self._recording.record(running.claim, verdict)
+        except Exception as error:  # the lease ends it
+            log.error("job.unrecorded", notification_id=str(running.claim.notification_id), exc_info=error)
+            return
+        if ours:
+            self._count(verdict)
+            _log(running, verdict)
+        else:
+            self.lose(running)
+
+    def lose(self, running: Running) -> None:
+        """The claim is not ours any more. What was sent cannot be called back, and is not recorded."""
+        if not running.lost:
+            running.lost = True
+            self.totals.claims_lost += 1
+            log.warning(
+                "job.claim_lost", notification_id=str(running.claim.notification_id), attempt=running.claim.number
+            )
+
+    async def _deliver(self, running: Running) -> Verdict | None:
+        """The verdict on a claim; None if it is not ours any more."""
+        claim = running.claim
+        if claim.content is None:
+            return content_erased()
+        if claim.at_most_once or tick() - claim.asked_at > FRESH:
+            fence = await self._start_fence(claim)
+            if fence is Fence.LOST:
+                self.lose(running)
+                return None
+            if fence is Fence.BUSY:
+                return unstarted(claim.aged(), RETURN_DELAY)
+        if self._draining():
+            return unstarted(claim.aged())
+        if claim.aged().overdue:
+            return expired(claim)
+        outcome = await attempt(claim, claim.content, self.provider, self._deadline)
+        return judge(claim.aged(), outcome, self._backoff)
+
+    async def _start_fence(self, claim: Claim) -> Fence:
+        try:
+            return await self._starts.submit(claim)
+        except Exception as error:  # no call was made: it goes back, whatever this was
+            log.warning("job.not_started", notification_id=str(claim.notification_id), exc_info=error)
+            return Fence.BUSY
+
+    def _count(self, verdict: Verdict) -> None:
+        if isinstance(verdict, Sent):
+            self.totals.sent += 1
+        elif verdict.kind is not None:
+            self.totals.unsent += 1
+
+
+def _log(running: Running, verdict: Verdict) -> None:
+    if isinstance(verdict, Sent) and not log.is_enabled_for(logging.DEBUG):
+        return  # a line for each would be a third of a core
+    facts = {
+        "notification_id": str(running.claim.notification_id),
+        "attempt": running.claim.number,
+        "duration_ms": round((tick() - running.since) * 1e3, 1),
+    }
+    match verdict:
+        case Sent():
+            log.debug("job.sent", **facts)
+        case Ended(reason=None):
+            log.warning("job.expired", **facts)
+        case Ended(reason=reason, code=code):
+            event = "job.dead_letter" if reason == "ATTEMPTS_EXHAUSTED" else "job.fail"
+            log.warning(event, reason=reason, code=code, **facts)
+        case Later(kind=None):
+            log.info("job.released", **facts)
+        case Later(delay=delay, code=code, kind=kind):
+            event = "job.unknown" if kind == UNKNOWN_ATTEMPT else "job.retry"
+            log.info(event, code=code, delay_s=round(delay.total_seconds(), 3), **facts)
