@@ -21,6 +21,8 @@ log = structlog.get_logger()
 
 QUIET = 0.05
 CHECK_INTERVAL = 5.0
+# How often to look, at least, while no wake-up would be heard.
+UNHEARD_POLL = 1.0
 
 # asyncpg's last one is also the answer of a server that may only be read.
 FAULTS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)

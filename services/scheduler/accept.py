@@ -51,8 +51,8 @@ class Candidate:
 
     @property
     def size(self) -> int:
-        """Characters of content, of which a group carries a bounded number."""
-        return sum(len(str(value)) for value in self.request.content.values())
+        """Bytes of content and labels, of which a group carries a bounded number."""
+        return len(f"{self.request.content}{self.request.labels}".encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,43 +85,51 @@ class Accept:
     async def flush(self, group: Sequence[Candidate]) -> list[Answer]:
         """The answers to requests with distinct keys, in order.
 
-        A group whose connection was lost runs once more: what was committed is found as a replay.
+        A group whose connection was lost runs once more, and finds what it had committed.
         """
+        unsure: set[Key] = set()
         try:
-            return await self._answer(group)
+            return await self._answer(group, unsure)
         except DatabaseUnavailable:
-            return await self._answer(group)
+            return await self._answer(group, unsure)
 
-    async def _answer(self, group: Sequence[Candidate]) -> list[Answer]:
+    async def _answer(self, group: Sequence[Candidate], unsure: set[Key]) -> list[Answer]:
+        """`unsure` gathers what was sent to be inserted and not answered: found later, it is ours, and no replay."""
         answers: dict[Key, Answer] = {}
         open_ = {candidate.request.key: candidate for candidate in group}
         for _ in range(MAX_ROUNDS):
-            answers |= await self._round(list(open_.values()))
+            answers |= await self._round(list(open_.values()), unsure)
             open_ = {key: candidate for key, candidate in open_.items() if key not in answers}
             if not open_:
-                return [answers[candidate.request.key] for candidate in group]
+                break
+        self._wake(answers.values())
         # Somebody inserts and deletes the same keys as fast as we look.
         return [answers.get(candidate.request.key, DatabaseUnavailable()) for candidate in group]
 
-    async def _round(self, group: Sequence[Candidate]) -> dict[Key, Answer]:
+    async def _round(self, group: Sequence[Candidate], unsure: set[Key]) -> dict[Key, Answer]:
         """Answers all but those that lost the race for their key."""
         facts = await self._store.look_up_keys([candidate.request.key for candidate in group])
-        new, replays, answers = _sort_out(group, facts)
-        if replays:
-            answers |= await self._replay(replays)
+        new, known, answers = _sort_out(group, facts)
+        if known:
+            answers |= await self._find(known, unsure)
         if new:
+            keys = {candidate.request.key for candidate in new}
+            unsure |= keys
             written = await self._store.insert_notifications(new, self._max_attempts)
+            unsure -= keys
             answers |= {key: Accepted(notification, replayed=False) for key, notification in written.items()}
-            self._wake(written.values())
         return answers
 
-    async def _replay(self, replays: Mapping[Key, UUID]) -> dict[Key, Answer]:
-        ids = [(tenant, notification_id) for (tenant, _), notification_id in replays.items()]
+    async def _find(self, known: Mapping[Key, UUID], unsure: set[Key]) -> dict[Key, Answer]:
+        ids = [(tenant, notification_id) for (tenant, _), notification_id in known.items()]
         stored = await self._store.read_notifications(ids)
-        return {key: Accepted(stored[id_], replayed=True) for key, id_ in replays.items() if id_ in stored}
+        return {
+            key: Accepted(stored[id_], replayed=key not in unsure) for key, id_ in known.items() if id_ in stored
+        }
 
-    def _wake(self, written: Iterable[Notification]) -> None:
-        for channel in {new.channel for new in written if new.next_attempt_at - new.created_at <= self._soon}:
+    def _wake(self, answers: Iterable[Answer]) -> None:
+        fresh = [answer.notification for answer in answers if isinstance(answer, Accepted) and not answer.replayed]
+        for channel in {new.channel for new in fresh if new.next_attempt_at - new.created_at <= self._soon}:
             self._on_due(channel)
 
 

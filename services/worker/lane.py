@@ -19,6 +19,7 @@ from shared.backoff import Backoff
 from shared.batching import GroupCommit
 from shared.clock import tick
 from shared.errors import DatabaseUnavailable
+from shared.listener import UNHEARD_POLL
 from shared.loop import Loop
 
 log = structlog.get_logger()
@@ -27,7 +28,6 @@ URGENT_FIRST = (3, 2, 1)
 LOW_FIRST = (1, 2, 3)
 LOW_FIRST_EVERY = 8  # claims
 MIN_SLEEP = 0.05
-POLL_UNHEARD = 1.0
 OVERTIME = 2  # deadlines; an adapter that outlives its own is not covered for ever
 
 
@@ -194,7 +194,7 @@ class Lane:
             log.info("job.released", claim_token=str(token), count=released)
 
     async def _time_to_sleep(self) -> float:
-        poll = self.settings.poll_interval if self._listening() else min(POLL_UNHEARD, self.settings.poll_interval)
+        poll = self.settings.poll_interval if self._listening() else min(UNHEARD_POLL, self.settings.poll_interval)
         due = await self._store.read_next_due(self.settings.channel, suspects=self._suspects.holder is None)
         return poll if due is None else max(MIN_SLEEP, min(due, poll))
 

@@ -290,8 +290,10 @@ def judge(due: datetime | timedelta | None, expiry: datetime | timedelta | None)
     return judge_times(replace(REQUEST, due=due, expiry=expiry), Facts(None, NOW, horizon=365 * DAY, past_grace=DAY))
 
 
-def test_a_candidate_weighs_what_its_content_does() -> None:
-    assert asked(content={"subject": "four", "headers": {"X-A": "b"}}).size >= len("four" + "X-A" + "b")
+def test_a_candidate_weighs_what_its_content_and_labels_do_in_bytes() -> None:
+    said = "\N{PILE OF POO}" * 1000
+    candidate = asked(content={"subject": said, "headers": {"X-A": said}}, labels={said: said})
+    assert 4 * len(said.encode()) <= candidate.size <= 4 * len(said.encode()) + 100
 
 
 class LosingStore(FakeStore):
@@ -309,21 +311,22 @@ class LosingStore(FakeStore):
         return written
 
 
-def losing(losses: int) -> tuple[Accept, LosingStore]:
+def losing(losses: int, woken: list[str]) -> tuple[Accept, LosingStore]:
     store = LosingStore()
     store.losses = losses
-    return Accept(store, max_attempts=5, on_due=lambda _: None, soon=SOON), store
+    return Accept(store, max_attempts=5, on_due=woken.append, soon=SOON), store
 
 
-async def test_after_a_lost_connection_what_was_committed_is_found() -> None:
-    accept, store = losing(1)
+async def test_after_a_lost_connection_what_was_committed_is_found_and_is_no_replay(woken: list[str]) -> None:
+    accept, store = losing(1, woken)
     (answer,) = await accept.flush([asked()])
-    assert answer == Accepted(store.rows["default", "a"][1], replayed=True)
+    assert answer == Accepted(store.rows["default", "a"][1], replayed=False)
     assert store.calls == ["look_up_keys", "insert_notifications", "look_up_keys", "read_notifications"]
+    assert woken == ["EMAIL"]
 
 
-async def test_a_database_that_stays_away_is_the_callers_to_come_back_to() -> None:
-    accept, store = losing(2)
+async def test_a_database_that_stays_away_is_the_callers_to_come_back_to(woken: list[str]) -> None:
+    accept, store = losing(2, woken)
     store.before["look_up_keys"] = store.rows.clear
     with pytest.raises(DatabaseUnavailable):
         await accept.flush([asked()])
