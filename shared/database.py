@@ -58,7 +58,8 @@ class Database:
             command_timeout=COMMAND_TIMEOUT,
             reset=_reset,
             target_session_attrs=SessionAttribute.read_write,
-            server_settings={"application_name": self._name},
+            # A day of a delay has 24 hours, also where the server's time zone changes its clocks.
+            server_settings={"application_name": self._name, "timezone": "UTC"},
         )
         return self
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import hypothesis
 import pytest
 import structlog
 
@@ -24,6 +25,10 @@ DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 HASTY = {"fsync": "off", "full_page_writes": "off"}
 TEMPLATE = "migrated"
 LOGINS = "tested"
+
+# A machine that is busy for an instant has found no fault in a rule.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 _numbers = itertools.count(1)
 

@@ -158,13 +158,13 @@ class EmailContent(_message.Message):
     REPLY_TO_FIELD_NUMBER: _builtins.int
     HEADERS_FIELD_NUMBER: _builtins.int
     subject: _builtins.str
-    """One line, 1 to 998 characters, no CR or LF."""
+    """One line, 1 to 998 characters. No header may have line breaks or other control characters."""
     text: _builtins.str
     """The plain text part."""
     html: _builtins.str
     """The HTML part."""
     sender: _builtins.str
-    """Whom it is from, an address or `Name <address>`. Default: the installation's sender."""
+    """Whom it is from, an address or `Name <address>`, at most 998 characters. Default: the installation's sender."""
     reply_to: _builtins.str
     """Where answers go, an address. Default: none."""
     @_builtins.property
@@ -460,7 +460,9 @@ class Notification(_message.Message):
 
     @_builtins.property
     def timeline(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimelineEntry]:
-        """What happened to it, oldest first. Only where a request asks for it."""
+        """What happened to it, oldest first; of what lies between its acceptance and its end, the newest 1,000 entries. Only
+        where a request asks for it.
+        """
 
     def __init__(
         self,

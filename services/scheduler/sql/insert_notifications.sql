@@ -1,8 +1,8 @@
 -- insert_notifications: writes those whose key is still free, each with its content; answers by key, never by position.
 -- One order of keys, or two groups that share keys would deadlock. A due time in the past is due now, and does not
--- overtake what has been waiting. What expired on its way here is left out, and judged again. A day of a delay has 24
--- hours, whatever the session's time zone does. The content of a lost key is left out by a hashed subplan, because a
--- join's plan would be chosen for a small group and be quadratic in a large one.
+-- overtake what has been waiting. What expired on its way here is left out, and judged again. The content of a lost key
+-- is left out by a hashed subplan, because a join's plan would be chosen for a small group and be quadratic in a large
+-- one.
 --   $1 text[]  tenants   $2 text[]  idempotency keys   $3 bytea[]  fingerprints
 --   $4 text[]  channels   $5 text[]  addresses   $6 smallint[]  priorities
 --   $7 timestamptz[]  due at, or   $8 interval[]  delays, or now
@@ -12,7 +12,7 @@
 WITH new AS MATERIALIZED (
   SELECT notifyqueue.new_id() AS id, asked.tenant_id, asked.idempotency_key, asked.fingerprint, asked.channel,
     asked.address, asked.priority, asked.at_most_once, asked.category, asked.reference, asked.labels, asked.content,
-    due.at AS due_at, coalesce(asked.expire_at, (due.at AT TIME ZONE 'UTC' + asked.ttl) AT TIME ZONE 'UTC') AS expire_at
+    due.at AS due_at, coalesce(asked.expire_at, due.at + asked.ttl) AS expire_at
   FROM unnest(
     $1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::smallint[], $7::timestamptz[], $8::interval[],
     $9::timestamptz[], $10::interval[], $11::boolean[], $12::text[], $13::text[], $14::text[], $15::text[]
@@ -20,9 +20,7 @@ WITH new AS MATERIALIZED (
     tenant_id, idempotency_key, fingerprint, channel, address, priority, due_at, delay, expire_at, ttl, at_most_once,
     category, reference, labels, content
   )
-  CROSS JOIN LATERAL (
-    SELECT coalesce(asked.due_at, (now() AT TIME ZONE 'UTC' + asked.delay) AT TIME ZONE 'UTC', now()) AS at
-  ) AS due
+  CROSS JOIN LATERAL (SELECT coalesce(asked.due_at, now() + asked.delay, now()) AS at) AS due
 ), written AS (
   INSERT INTO notifyqueue.notifications (
     id, tenant_id, idempotency_key, fingerprint, channel, address, priority, due_at, next_attempt_at, expire_at,
