@@ -37,8 +37,12 @@ lock: $(READY) ## pins what pyproject.toml asks for; ARGS=--upgrade takes the ne
 bench: $(READY) ## measures; ARGS hands on
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+# Where the server's account cannot reach the checkout, the database is outside of it.
 clean: ## removes .venv, caches and the local database
-	@if [ -e .local/postgres/postmaster.pid ]; then echo "The local database runs: stop 'make up' first, or run and stop it once more."; exit 1; fi
+	@data=$$($(firstword $(wildcard $(BIN)/python) $(PYTHON)) -c \
+		'from pathlib import Path; from sandbox.postgres import folder_for; print(folder_for(Path()))') && \
+	if [ -e "$$data/postmaster.pid" ]; then echo "The local database runs: stop 'make up' first, or run and stop it once more."; exit 1; fi && \
+	rm -rf "$${data%/postgres}"
 	@rm -rf .venv .local .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -125,8 +125,11 @@ def _new_webhook_secret() -> str:
 def _kept(file: Path, new: str) -> str:
     """A secret that outlives this run, since what it sealed does; readable by its owner only."""
     if not file.exists():
-        file.touch(mode=0o600)
-        file.write_text(new)
+        fresh = file.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        fresh.touch(mode=0o600)
+        fresh.write_text(new)
+        fresh.rename(file)  # whole or not at all: a part of a secret would be kept for ever
     return file.read_text()
 
 

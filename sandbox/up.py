@@ -12,8 +12,10 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
+import asyncpg
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -68,7 +70,7 @@ async def _run(state: Path, url: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    plan = await make_plan(state, url)
+    plan = await _prepare(state, url)
     async with AsyncExitStack() as stack:
         # Left in the other order: the services drain while the sandbox still answers them.
         processes = {name: await stack.enter_async_context(_process(plan, name)) for name in ("sandbox", *SERVICES)}
@@ -84,6 +86,19 @@ async def _run(state: Path, url: str) -> None:
         _raise_for_dead(plan, watched)
         print("stopping", flush=True)
     (state / "up.json").unlink(missing_ok=True)
+
+
+async def _prepare(state: Path, url: str) -> Plan:
+    """Raises NotUp where the database will not have us. It never tells the URL, which holds a password."""
+    try:
+        if not urlsplit(url).path.strip("/"):
+            raise NotUp("DATABASE_URL names no database")
+        return await make_plan(state, url)
+    except (asyncpg.InterfaceError, ValueError):
+        raise NotUp("DATABASE_URL is malformed: postgresql://user:password@host:port/database") from None
+    except (asyncpg.PostgresError, OSError) as error:
+        reason, _, _ = str(error).partition("\n")
+        raise NotUp(f"the database cannot be prepared: {reason or type(error).__name__}") from error
 
 
 async def _first(*tasks: "asyncio.Task[object]") -> "asyncio.Task[object]":

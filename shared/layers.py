@@ -24,9 +24,11 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from shared import shape
+from shared.batching import Contention
 from shared.errors import (
     MAX_VIOLATIONS,
     ApiError,
+    DatabaseUnavailable,
     DeadlineExceeded,
     Internal,
     RequestInvalid,
@@ -112,6 +114,9 @@ async def errors_mapped(call: Call) -> AsyncIterator[None]:
         raise  # grpc's own: replacing it is an error
     except ApiError as error:
         await abort(call, error)
+    except Contention as error:  # it was rolled back each time: nothing was written, and the same again may succeed
+        log.warning("rpc.cause", method=call.method, **describe(error))
+        await abort(call, DatabaseUnavailable())
     except Exception as error:
         log.error("rpc.failed", method=call.method, exc_info=error)
         await abort(call, Internal())
@@ -165,10 +170,8 @@ def timed(seconds: float, *, unbounded: frozenset[str] = frozenset()) -> Layer:
 @contextlib.asynccontextmanager
 async def shaped(call: Call) -> AsyncIterator[None]:
     """Refuses what is not a well-formed request of this version."""
-    if isinstance(call.request, Undecodable):
-        raise RequestInvalid([Violation("", "not a message of this type")])
-    if isinstance(call.request, Message):
-        found = [violation for violation, _ in zip(shape.violations(call.request), range(MAX_VIOLATIONS), strict=False)]
+    if isinstance(request := decoded(call.request), Message):
+        found = [violation for violation, _ in zip(shape.violations(request), range(MAX_VIOLATIONS), strict=False)]
         if found:
             raise RequestInvalid(found)
     yield
@@ -176,6 +179,13 @@ async def shaped(call: Call) -> AsyncIterator[None]:
 
 class Undecodable:
     """Stands for bytes that are no message of the expected type, until a layer can refuse them."""
+
+
+def decoded(request: object) -> object:
+    """The request itself. Raises RequestInvalid where its bytes were no message."""
+    if isinstance(request, Undecodable):
+        raise RequestInvalid([Violation("", "not a message of this type")])
+    return request
 
 
 class _Status(NamedTuple):

@@ -1,7 +1,6 @@
 """Pages by keyset: a token is where the last page ended, sealed and bound to its tenant, list and filter."""
 
 import base64
-import binascii
 import hashlib
 from dataclasses import dataclass
 from uuid import UUID
@@ -38,15 +37,27 @@ class Pages:
         if not token:
             return Page(size)
         try:
-            plain = self._vault.open(base64.urlsafe_b64decode(token), bound_to=_binding(tenant, filter_))
-        except (SealBroken, binascii.Error, ValueError):
+            plain = self._vault.open(_decoded(token), bound_to=_binding(tenant, filter_))
+        except (SealBroken, ValueError):
             raise PageTokenInvalid from None
         return Page(size, UUID(bytes=plain))
 
     def token(self, tenant: str, filter_: bytes, before: UUID) -> str:
         """For the page below `before`."""
         sealed = self._vault.seal(before.bytes, bound_to=_binding(tenant, filter_))
-        return base64.urlsafe_b64encode(sealed).decode()
+        return _encoded(sealed)
+
+
+def _encoded(sealed: bytes) -> str:
+    return base64.urlsafe_b64encode(sealed).decode()
+
+
+def _decoded(token: str) -> bytes:
+    """Raises ValueError."""
+    sealed = base64.urlsafe_b64decode(token)
+    if _encoded(sealed) != token:  # the decoder passes over what is not of its alphabet
+        raise ValueError("not as it was made")
+    return sealed
 
 
 def _binding(tenant: str, filter_: bytes) -> bytes:

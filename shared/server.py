@@ -19,7 +19,7 @@ from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 from shared.errors import MethodUnknown
-from shared.layers import Call, Context, Layer, Undecodable, abort, current_call, request_id
+from shared.layers import Call, Context, Layer, Undecodable, abort, current_call, decoded, errors_mapped, request_id
 
 log = structlog.get_logger()
 
@@ -60,15 +60,15 @@ class Pipeline(grpc.aio.ServerInterceptor):
     ) -> Any:
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if method.startswith(EXEMPT):
-            return self._until_stop(handler) if handler and handler.response_streaming else handler
         metadata = tuple(handler_call_details.invocation_metadata or ())
-        if handler is None:
-            return grpc.unary_unary_rpc_method_handler(self._refuse_unknown(metadata))
 
         def begin(request: object, context: Context) -> Call:
             return Call(method.removeprefix("/"), context, request, request_id(metadata))
 
+        if method.startswith(EXEMPT):
+            return handler and self._exempt(begin, handler)
+        if handler is None:
+            return grpc.unary_unary_rpc_method_handler(self._refuse_unknown(metadata))
         behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
         run = self._streaming(begin, behaviour) if handler.response_streaming else self._unary(begin, behaviour)
         make = (
@@ -99,20 +99,34 @@ class Pipeline(grpc.aio.ServerInterceptor):
 
         return run
 
-    def _until_stop(self, handler: Any) -> Any:
-        behaviour = handler.stream_stream or handler.unary_stream
-        make = (
-            grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_stream_rpc_method_handler
-        )
+    def _exempt(self, begin: Callable[[object, Context], Call], handler: Any) -> Any:
+        """Outside the layers, but for this: bytes that are no message are refused, and no exception is told."""
 
-        async def run(request: object, context: Context) -> None:
-            try:
-                async with self._watching():
-                    await _write_all(context, behaviour(request, context))
-            except TimeoutError:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
+        async def answer(request: object, context: Context) -> Any:
+            async with errors_mapped(begin(request, context)):
+                return await handler.unary_unary(decoded(request), context)
 
-        return make(run, handler.request_deserializer, handler.response_serializer)
+        async def watch(request: object, context: Context) -> None:
+            async with errors_mapped(begin(request, context)):
+                await self._until_stop(context, handler.unary_stream(decoded(request), context))
+
+        async def converse(requests: AsyncIterator[object], context: Context) -> None:
+            async with errors_mapped(begin(requests, context)):
+                await self._until_stop(context, handler.stream_stream(_all_decoded(requests), context))
+
+        codecs = _tolerant(handler.request_deserializer), handler.response_serializer
+        if handler.stream_stream:
+            return grpc.stream_stream_rpc_method_handler(converse, *codecs)
+        if handler.unary_stream:
+            return grpc.unary_stream_rpc_method_handler(watch, *codecs)
+        return grpc.unary_unary_rpc_method_handler(answer, *codecs)
+
+    async def _until_stop(self, context: Context, items: Any) -> None:
+        try:
+            async with self._watching():
+                await _write_all(context, items)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
 
     @contextlib.asynccontextmanager
     async def _watching(self) -> AsyncIterator[None]:
@@ -128,6 +142,11 @@ class Pipeline(grpc.aio.ServerInterceptor):
             await abort(Call("_OTHER", context, request, request_id(metadata)), MethodUnknown())
 
         return run
+
+
+async def _all_decoded(requests: AsyncIterator[object]) -> AsyncIterator[object]:
+    async for request in requests:
+        yield decoded(request)
 
 
 async def _write_all(context: Context, items: Any) -> None:
@@ -247,7 +266,7 @@ class HealthServer:
         self.port = 0
 
     async def __aenter__(self) -> Self:
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self._server = grpc.aio.server(interceptors=[Pipeline(())], options=[("grpc.so_reuseport", 0)])
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         self.port = self._server.add_insecure_port(self._address)
         await self._server.start()

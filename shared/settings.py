@@ -7,12 +7,18 @@ import ipaddress
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "NOTIFYQUEUE_"
 
-Seconds = Annotated[float, Field(ge=0, le=86_400 * 366, allow_inf_nan=False)]
+YEAR = 86_400 * 366
+
+Seconds = Annotated[float, Field(ge=0, le=YEAR, allow_inf_nan=False)]
+PositiveSeconds = Annotated[float, Field(gt=0, le=YEAR, allow_inf_nan=False)]
+
+# Four for group commits, or they would wait for one another where they should fly; one for reads; one to spare.
+MIN_CONNECTIONS = 6
 
 
 class SettingsInvalid(Exception):
@@ -36,8 +42,8 @@ class ProcessSettings(BaseSettings):
     """postgresql://… of this service's own login. May be a pooler in transaction mode if LISTEN_DATABASE_URL is set."""
     listen_database_url: SecretStr | None = None
     """A direct connection for LISTEN. Default: DATABASE_URL."""
-    database_pool_max: PositiveInt = 8
-    """Connections of this process, besides the one that listens."""
+    database_pool_max: Annotated[int, Field(ge=MIN_CONNECTIONS, le=1_000)] = 8
+    """Connections of this process, besides the one that listens. At least 6: four write, and others read meanwhile."""
     listen_address: str = "127.0.0.1:50051"
     """host:port of the services. Loopback only."""
     health_listen: str = "127.0.0.1:50061"
@@ -48,9 +54,9 @@ class ProcessSettings(BaseSettings):
     """At least 32 characters, equal on all processes of an installation."""
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
     """DEBUG, INFO, WARNING or ERROR; what was sent and each answered RPC are at DEBUG."""
-    max_calls: PositiveInt = 1_000
+    max_calls: Annotated[int, Field(ge=1, le=100_000)] = 1_000
     """RPCs under way at once; more are refused as SERVER_OVERLOADED."""
-    call_timeout: PositiveFloat = 30.0
+    call_timeout: PositiveSeconds = 30.0
     """No RPC takes longer, whatever its own deadline."""
     shutdown_delay: Seconds = 0.0
     """How long it is not ready, and still answers, before it stops: the time that load balancers need to notice."""

@@ -13,13 +13,12 @@ from services.dispatcher.keys import Keys
 from services.dispatcher.settings import Settings
 from services.dispatcher.store import Store
 from shared.batching import GroupCommit
-from shared.listener import ENDPOINTS_TOPIC, EVENTS_TOPIC, Listener, Notifier
+from shared.listener import ENDPOINTS_TOPIC, EVENTS_TOPIC, UNHEARD_POLL, Listener, Notifier
 from shared.paging import Pages
 from shared.process import Process, run
 from shared.store import Store as SharedStore
 
 FLIGHTS = 4
-POLL_WITHOUT_WAKE_UPS = 1.0
 
 
 async def start(process: Process, settings: Settings) -> None:
@@ -33,7 +32,7 @@ async def start(process: Process, settings: Settings) -> None:
     client = await enter(Client(egress, timeout=settings.webhook_timeout))
 
     def poll_interval() -> float:
-        return settings.poll_interval if listener.connected else min(settings.poll_interval, POLL_WITHOUT_WAKE_UPS)
+        return settings.poll_interval if listener.connected else min(settings.poll_interval, UNHEARD_POLL)
 
     def tell_all() -> None:
         notifier.tell(ENDPOINTS_TOPIC)

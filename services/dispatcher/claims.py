@@ -30,13 +30,13 @@ class Claims:
 
     async def claim(self, room: int) -> Claimed:
         """At most `room` deliveries, to be posted at once. Raises what the database does."""
-        await self._give_back_doubtful()
+        await self.give_back_doubtful()
         token, began = uuid4(), tick()
         self._doubtful.add(token)  # until the answer is here
         claimed = await self._ask(token, room, began)
         if tick() - began > LATEST_START:  # this process stood still: what is left of the lease is too short
             log.warning("webhook.claim_late", deliveries=len(claimed.deliveries))
-            await self._give_back_doubtful()
+            await self.give_back_doubtful()
             return Claimed((), claimed.given_up)
         self._doubtful.discard(token)
         return claimed
@@ -57,7 +57,8 @@ class Claims:
                 tick=began,
             )
 
-    async def _give_back_doubtful(self) -> None:
+    async def give_back_doubtful(self) -> None:
+        """What may be held under a token whose answer was lost. Raises what the database does, and can be repeated."""
         for token in tuple(self._doubtful):
             await Store(self._database).release_claim(token)
             self._doubtful.discard(token)

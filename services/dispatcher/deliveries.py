@@ -6,6 +6,7 @@ what is free to whoever has the least.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
@@ -70,6 +71,8 @@ class Deliveries:
     async def __aexit__(self, *_: object) -> None:
         """Claims nothing more, and waits for what runs; what takes too long is left to its lease."""
         await self.loop.__aexit__()
+        with suppress(DatabaseUnavailable, Contention):  # then it is left to its lease, too
+            await self._claims.give_back_doubtful()
         if not self._tasks:
             return
         late = (await asyncio.wait(self._tasks, timeout=self._limits.shutdown_timeout))[1]
@@ -82,8 +85,19 @@ class Deliveries:
         return len(self._tasks)
 
     async def wait_idle(self) -> None:
-        """Until none is under way."""
+        """Until none is under way, nor held by a claim whose answer was lost. Only while the loop is paused."""
+        await self._give_back_doubtful()
         await self._idle.wait()
+
+    async def _give_back_doubtful(self) -> None:
+        tries = 0
+        while True:
+            try:
+                return await self._claims.give_back_doubtful()
+            except (DatabaseUnavailable, Contention):
+                tries += 1
+                log.warning("webhook.give_back_retry", tries=tries)
+                await asyncio.sleep(self._again.delay(tries).total_seconds())
 
     async def _turn(self) -> float:
         room = self._limits.concurrency - len(self._tasks)

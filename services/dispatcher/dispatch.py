@@ -75,6 +75,7 @@ class Dispatch:
         await self._paused.wait()
         await self._stack.aclose()
         draining.cancel()
+        await asyncio.wait({draining})  # it may be at the database, which is left next
 
     def events_arrived(self) -> None:
         self._fan_out.wake()

@@ -123,9 +123,7 @@ class Accept:
     async def _find(self, known: Mapping[Key, UUID], unsure: set[Key]) -> dict[Key, Answer]:
         ids = [(tenant, notification_id) for (tenant, _), notification_id in known.items()]
         stored = await self._store.read_notifications(ids)
-        return {
-            key: Accepted(stored[id_], replayed=key not in unsure) for key, id_ in known.items() if id_ in stored
-        }
+        return {key: Accepted(stored[id_], replayed=key not in unsure) for key, id_ in known.items() if id_ in stored}
 
     def _wake(self, answers: Iterable[Answer]) -> None:
         fresh = [answer.notification for answer in answers if isinstance(answer, Accepted) and not answer.replayed]

@@ -12,8 +12,9 @@ from services.scheduler.addresses import canonical_email
 from services.scheduler.listing import Filter
 from services.scheduler.notification import HistoryEntry, Notification
 from services.scheduler.statistics import Count, LaneStats, WebhookStats
-from services.scheduler.validation import Draft
-from shared.errors import RequestInvalid, Violation
+from services.scheduler.validation import MAX_REFERENCE, Draft, Faults
+
+MAX_PAGE = 3 * 1024 * 1024  # of bytes: unless told otherwise, clients refuse an answer of more than 4 MiB
 
 TERMINAL_ENTRIES = {
     "SENT": notification_pb2.TimelineEntry.KIND_SENT,
@@ -61,27 +62,22 @@ def _moment(request: scheduler_pb2.ScheduleNotificationRequest, group: str) -> d
 
 def filter_(message: notification_pb2.NotificationFilter) -> Filter:
     """Raises RequestInvalid."""
+    faults = Faults()
     if message.subscriber:
-        raise RequestInvalid([Violation("filter.subscriber", "is not served by this version")])
+        faults.add("filter.subscriber", "is not served by this version")
+    if message.address and message.channel != notification_pb2.CHANNEL_EMAIL:
+        faults.add("filter.channel", "must be CHANNEL_EMAIL where an address is given")
+    address = faults.canonical("filter.address", message.address, canonical_email) if message.address else None
+    faults.length("filter.reference", message.reference, MAX_REFERENCE)
+    faults.raise_any()
     return Filter(
         status=_name(notification_pb2.Notification.Status, message.status),
         channel=_name(notification_pb2.Channel, message.channel),
-        address=_address(message),
+        address=address,
         reference=message.reference or None,
         created_since=message.created_since.ToDatetime(UTC) if message.HasField("created_since") else None,
         created_before=message.created_before.ToDatetime(UTC) if message.HasField("created_before") else None,
     )
-
-
-def _address(message: notification_pb2.NotificationFilter) -> str | None:
-    if not message.address:
-        return None
-    if message.channel != notification_pb2.CHANNEL_EMAIL:
-        raise RequestInvalid([Violation("filter.channel", "must be CHANNEL_EMAIL where an address is given")])
-    try:
-        return canonical_email(message.address)
-    except ValueError as error:
-        raise RequestInvalid([Violation("filter.address", str(error))]) from None
 
 
 def _name(enum: object, value: int) -> str | None:
@@ -92,6 +88,19 @@ def _name(enum: object, value: int) -> str | None:
 def filter_binding(message: notification_pb2.NotificationFilter) -> bytes:
     """What a page token is bound to."""
     return message.SerializeToString(deterministic=True)
+
+
+def notifications(rows: Iterable[Notification]) -> list[notification_pb2.Notification]:
+    """The first of them, as many as a client takes in one answer: at least one, which is small by its bounds."""
+    found: list[notification_pb2.Notification] = []
+    size = 0
+    for row in rows:
+        message = notification(row)
+        size += message.ByteSize()
+        if found and size > MAX_PAGE:
+            break
+        found.append(message)
+    return found
 
 
 def notification(stored: Notification, timeline: Iterable[HistoryEntry] | None = None) -> notification_pb2.Notification:

@@ -53,8 +53,11 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         filter_ = messages.filter_(request.filter)
         page = self._pages.read(_tenant(), binding, request.page_size, request.page_token)
         rows, end = await listing.list_page(self._store, _tenant(), filter_, page)
+        shown = messages.notifications(rows)
+        if len(shown) < len(rows):
+            end = rows[len(shown) - 1].id
         return scheduler_pb2.ListNotificationsResponse(
-            notifications=map(messages.notification, rows),
+            notifications=shown,
             next_page_token=self._pages.token(_tenant(), binding, end) if end else "",
         )
 

@@ -15,6 +15,7 @@ MAX_CONTENT = 64 * 1024
 MAX_LINE = 998  # RFC 5322, 2.1.1
 MAX_HEADERS = 20
 MAX_LABELS = 16
+MAX_REFERENCE = 255
 MAX_SPAN = timedelta(days=365)
 NORMAL = 2
 
@@ -47,7 +48,7 @@ class Draft:
     labels: Mapping[str, str] = field(repr=False)
 
 
-class _Faults:
+class Faults:
     """Gathers what is wrong, so that a caller learns all of it at once."""
 
     def __init__(self) -> None:
@@ -84,7 +85,7 @@ class _Faults:
 
 def check(draft: Draft) -> Request:
     """The request in canonical form. Raises RequestInvalid with everything that is wrong."""
-    faults = _Faults()
+    faults = Faults()
     faults.length("idempotency_key", draft.idempotency_key, 255, required=True)
     for group, served in SERVED.items():
         _check_served(faults, group, getattr(draft, group), served)
@@ -94,7 +95,7 @@ def check(draft: Draft) -> Request:
     content = dict(_email(faults, draft.email)) if draft.content == "email" else {}
     _check_spans(faults, draft)
     faults.length("category", draft.category, 64)
-    faults.length("reference", draft.reference, 255)
+    faults.length("reference", draft.reference, MAX_REFERENCE)
     _check_labels(faults, draft.labels)
     faults.raise_any()
     return Request(
@@ -113,21 +114,21 @@ def check(draft: Draft) -> Request:
     )
 
 
-def _check_served(faults: _Faults, group: str, chosen: str | None, served: str) -> None:
+def _check_served(faults: Faults, group: str, chosen: str | None, served: str) -> None:
     if chosen is None:
         faults.add(group, "is required")
     elif chosen != served:
         faults.add(chosen, f"is not served by this version; use {served}")
 
 
-def _check_spans(faults: _Faults, draft: Draft) -> None:
+def _check_spans(faults: Faults, draft: Draft) -> None:
     if isinstance(draft.due, timedelta) and not timedelta() <= draft.due <= MAX_SPAN:
         faults.add("delay", "must be from 0 to 365 days")
     if isinstance(draft.expiry, timedelta) and not timedelta() < draft.expiry <= MAX_SPAN:
         faults.add("ttl", "must be more than 0 and at most 365 days")
 
 
-def _check_labels(faults: _Faults, labels: Mapping[str, str]) -> None:
+def _check_labels(faults: Faults, labels: Mapping[str, str]) -> None:
     if len(labels) > MAX_LABELS:
         faults.add("labels", f"must have at most {MAX_LABELS} entries")
     if any(not 1 <= len(name) <= 64 for name in labels):
@@ -136,7 +137,7 @@ def _check_labels(faults: _Faults, labels: Mapping[str, str]) -> None:
         faults.add("labels", "values must have at most 255 characters")
 
 
-def _email(faults: _Faults, email: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+def _email(faults: Faults, email: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     texts = {name: str(email[name]) for name in ("subject", "text", "html", "sender", "reply_to")}
     headers: Mapping[str, str] = email["headers"]  # type: ignore[assignment]
     faults.line("email.subject", texts["subject"], required=True)
@@ -154,7 +155,7 @@ def _email(faults: _Faults, email: Mapping[str, object]) -> Iterator[tuple[str, 
         yield "headers", dict(headers)
 
 
-def _check_headers(faults: _Faults, headers: Mapping[str, str]) -> None:
+def _check_headers(faults: Faults, headers: Mapping[str, str]) -> None:
     if len(headers) > MAX_HEADERS:
         faults.add("email.headers", f"must have at most {MAX_HEADERS} entries")
     if not all(name.lower() in HEADERS or HEADER.fullmatch(name) for name in headers):
@@ -173,7 +174,7 @@ def key_of(name: str | None, text: str) -> UUID | str:
         raise RequestInvalid([Violation("key", "notification_id or idempotency_key is required")])
     if name == "notification_id":
         return uuid_of(name, text)
-    faults = _Faults()
+    faults = Faults()
     faults.length(name, text, 255, required=True)
     faults.raise_any()
     return text
@@ -181,7 +182,7 @@ def key_of(name: str | None, text: str) -> UUID | str:
 
 def short(name: str, text: str) -> str:
     """At most 255 characters. Raises RequestInvalid."""
-    faults = _Faults()
+    faults = Faults()
     faults.length(name, text, 255)
     faults.raise_any()
     return text

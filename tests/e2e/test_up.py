@@ -1,14 +1,16 @@
 """`make up`: it starts everything, stops everything, and gets over having been killed."""
 
+import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 from sandbox.postgres import Postgres
-from tests.e2e.conftest import Up, up
+from tests.e2e.conftest import ROOT, Up, up
 from tests.processes import SERVING, health
 from tests.waiting import eventually
 
@@ -62,6 +64,29 @@ async def test_a_second_one_in_the_same_checkout_is_refused(state: Path) -> None
         with pytest.raises(AssertionError, match="make up:"):
             async with up(state):
                 pass
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql://postgres:hunter2@127.0.0.1:1/notifyqueue", "the database cannot be prepared: "),
+        ("postgresql://postgres:hunter2@127.0.0.1:hunter2/notifyqueue", "DATABASE_URL is malformed: "),
+        ("mysql://postgres:hunter2@127.0.0.1/notifyqueue", "DATABASE_URL is malformed: "),
+        ("postgresql://postgres:hunter2@127.0.0.1:1", "DATABASE_URL names no database"),
+    ],
+    ids=["refuses", "no port", "no PostgreSQL", "no database"],
+)
+async def test_a_database_that_cannot_be_used_is_one_clear_line(state: Path, url: str, reason: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sandbox.up", "--state", str(state)),
+        cwd=ROOT,
+        env={**os.environ, "DATABASE_URL": url},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate()
+    (line,) = errors.decode().splitlines()
+    assert (process.returncode, line.startswith(f"make up: {reason}")) == (1, True), line
+    assert "hunter2" not in line
 
 
 async def test_a_given_database_is_used_with_a_login_for_each_process(state: Path, postgres_15: Postgres) -> None:

@@ -229,6 +229,11 @@ OTHERS: Mapping[str, Cases] = {
         "no address": (("filter.address",), lambda: filtered(address="someone", channel=EMAIL)),
         "a subscriber": (("filter.subscriber",), lambda: filtered(subscriber="ada")),
         "NUL in the reference": (("filter.reference",), lambda: filtered(reference="\0")),
+        "a long reference": (("filter.reference",), lambda: filtered(reference="r" * 256)),
+        "several at once": (
+            ("filter.subscriber", "filter.channel", "filter.address", "filter.reference"),
+            lambda: filtered(subscriber="ada", address="someone", reference="r" * 256),
+        ),
         "a time after the year 9999": (("filter.created_since",), lambda: filtered(created_since={"seconds": 1 << 40})),
         "an unknown field": (("filter.127",), unknown_filter),
     },

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from notifyqueue.v1 import dispatcher_pb2, dispatcher_pb2_grpc, process_pb2
 from services.dispatcher import store as store_module
+from services.dispatcher.claims import Claims
 from services.dispatcher.configured import TENANT
 from services.dispatcher.signature import new_secret
 from shared.errors import DatabaseUnavailable
@@ -290,6 +291,65 @@ async def test_a_drain_goes_on_when_its_caller_leaves(rig: Rig, stack: AsyncExit
 
 async def draining(stub: Stub) -> bool:
     return (await status(stub)).phase == DRAINING
+
+
+@pytest.fixture
+def lost_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every claim is committed, and its answer lost."""
+    ask = Claims._ask
+
+    async def lose(self: Claims, token: UUID, room: int, began: float) -> None:
+        await ask(self, token, room, began)
+        raise DatabaseUnavailable
+
+    monkeypatch.setattr(Claims, "_ask", lose)
+
+
+async def held(rig: Rig) -> int:
+    found: int = await rig.value("SELECT count(*) FROM notifyqueue.webhook_deliveries WHERE claim_token IS NOT NULL")
+    return found
+
+
+@pytest.mark.usefixtures("lost_claims")
+async def test_what_is_drained_holds_nothing_that_it_does_not_know_of(
+    rig: Rig, stack: AsyncExitStack, receiver: Receiver
+) -> None:
+    (delivery,) = await rig.deliveries(1, await rig.endpoint(receiver.url))
+    stub = await start_dispatcher(stack, rig.url)
+    await eventually(lambda: held(rig))
+    assert (await drain(stub)).phase == DRAINED
+    row = await rig.delivery(delivery)
+    assert (row["claim_token"], row["attempt_count"]) == (None, 0)
+
+
+@pytest.mark.usefixtures("lost_claims")
+async def test_leaving_gives_back_what_it_does_not_know_of(rig: Rig, stack: AsyncExitStack, receiver: Receiver) -> None:
+    await rig.deliveries(1, await rig.endpoint(receiver.url))
+    async with AsyncExitStack() as process:
+        await start_dispatcher(stack, rig.url, within=process)
+        await eventually(lambda: held(rig))
+    assert await held(rig) == 0
+
+
+@pytest.mark.usefixtures("lost_claims")
+async def test_a_drain_lasts_until_the_database_took_back_what_may_be_held_and_leaving_does_not(
+    rig: Rig, stack: AsyncExitStack, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(*_: object) -> None:
+        raise DatabaseUnavailable
+
+    await rig.deliveries(1, await rig.endpoint(receiver.url))
+    async with AsyncExitStack() as process:
+        stub = await start_dispatcher(stack, rig.url, within=process)
+        await eventually(lambda: held(rig))
+        with monkeypatch.context() as outage:
+            outage.setattr(store_module.Store, "release_claim", unavailable)
+            assert (await drain(stub, seconds=0)).phase == DRAINING
+        assert (await drain(stub)).phase == DRAINED
+        await stub.ResumeDispatcher(dispatcher_pb2.ResumeDispatcherRequest())
+        await eventually(lambda: held(rig))
+        monkeypatch.setattr(store_module.Store, "release_claim", unavailable)
+    assert await held(rig) == 1
 
 
 async def test_resuming_answers_those_who_wait_for_the_drain(

@@ -11,8 +11,11 @@ import pytest
 from services.dispatcher.delivery import Delivery
 from services.dispatcher.outcome import Answer, Verdict
 from services.dispatcher.store import Store
+from shared.paging import NEWEST
 from tests.integration.test_dispatcher_rig import DELIVERED, LEASE, REFUSED, Rig, result
 from tests.plans import Explaining, Plan
+
+pytestmark = pytest.mark.parametrize("database_url", ["postgres", "postgres_15"], indirect=True)
 
 BACKLOG = 6_000
 ENDED = 14_000
@@ -103,6 +106,11 @@ async def test_fanning_out_reads_what_it_takes(crowd: Crowd, explaining: Explain
     assert (await Store(explaining).fan_out_events())[0] == FRESH
     (plan,) = explaining.plans
     is_frugal(plan, crowd, most=30 * FRESH)
+
+
+async def test_listing_endpoints_reads_what_it_shows(crowd: Crowd, explaining: Explaining) -> None:
+    assert len(await Store(explaining).list_endpoints("other-7", NEWEST, 50)) == 20
+    is_frugal(explaining.plan, crowd, most=100)
 
 
 async def test_giving_up_reads_what_it_gives_up(crowd: Crowd, explaining: Explaining) -> None:

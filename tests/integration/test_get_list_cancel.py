@@ -1,6 +1,7 @@
 """What a caller can ask about its notifications, and take back."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -229,12 +230,13 @@ async def keys(scheduler: Scheduler, request: scheduler_pb2.ListNotificationsReq
 
 async def all_pages(scheduler: Scheduler, request: scheduler_pb2.ListNotificationsRequest) -> list[list[str]]:
     pages = []
-    while True:
+    for _ in range(100):
         page = await scheduler.ListNotifications(request)
         pages.append([found.idempotency_key for found in page.notifications])
         if not page.next_page_token:
             return pages
         request.page_token = page.next_page_token
+    raise AssertionError("the list has no end")
 
 
 @pytest.fixture
@@ -418,6 +420,31 @@ async def test_a_page_has_as_many_rows_as_asked_for_within_bounds(
     await fill(notifications, 1_005)
     page = await scheduler.ListNotifications(listed(page_size=page_size))
     assert len(page.notifications) == rows
+
+
+async def test_a_page_is_no_larger_than_a_client_takes_and_the_next_one_goes_on_behind_it(
+    scheduler: Scheduler, notifications: Notifications
+) -> None:
+    label, key = "\N{PILE OF POO}" * 255, "\N{PILE OF POO}" * 60
+    labels = json.dumps({f"{number}{key}": label for number in range(16)}, ensure_ascii=False)
+    await fill(notifications, 400, labels=f"'{labels}'")
+    pages = await all_pages(scheduler, listed(page_size=1_000))
+    assert len(pages) == 3
+    assert [key for page in pages for key in page] == [f"many {number}" for number in range(400, 0, -1)]
+
+
+async def test_a_long_timeline_has_its_newest_entries_oldest_first(
+    scheduler: Scheduler, notifications: Notifications
+) -> None:
+    id_ = await notifications.insert("order-1")
+    await notifications.connection.execute(
+        "INSERT INTO notifyqueue.notification_history (notification_id, kind, attempt)"
+        " SELECT $1, 'WAITED', number FROM generate_series(1, 1005) AS number",
+        id_,
+    )
+    found = (await scheduler.GetNotification(get(notification_id=str(id_), include_timeline=True))).notification
+    assert found.timeline[0].kind == Entry.KIND_ACCEPTED
+    assert [entry.attempt for entry in found.timeline[1:]] == list(range(6, 1_006))
 
 
 async def test_a_listed_notification_is_the_one_that_is_got(scheduler: Scheduler, notifications: Notifications) -> None:

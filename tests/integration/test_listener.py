@@ -83,9 +83,10 @@ async def test_it_listens_before_it_calls_so_that_no_wake_up_falls_in_between(
         await eventually(lambda: calls[TOPICS[0]] == 2)
 
 
-async def test_a_terminated_listener_listens_again_and_calls_everything_once(
-    database_url: str, other: "asyncpg.Connection[asyncpg.Record]"
+async def test_a_terminated_listener_listens_again_at_once_and_calls_everything_once(
+    database_url: str, other: "asyncpg.Connection[asyncpg.Record]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(listener_module, "CHECK_INTERVAL", 3600.0)
     calls = Calls()
     async with Listener(database_url, name=NAME, on=calls.on(*TOPICS)):
         await eventually(lambda: calls.each(1))

@@ -269,11 +269,14 @@ async def test_a_page_that_finds_nothing_stops_at_its_bound(
     assert explaining.plan.buffers <= SCANNED // 5, explaining.plan
 
 
-async def test_a_small_tenants_page_does_not_read_past_the_others(
-    store: Store, explaining: Explaining, request: pytest.FixtureRequest
-) -> None:
-    if {"analysed", "generic"} <= set(request.node.callspec.id.split("-")):
-        return  # the scheduler's login has no generic plans (shared/roles.py), for this would be one of them
+# Not analysed and generic: the scheduler's login has no generic plans (shared/roles.py), for this would be one of them.
+@pytest.mark.parametrize(
+    ("filled", "explaining"),
+    [(False, False), (False, True), (True, False)],
+    ids=["fresh-custom", "fresh-generic", "analysed-custom"],
+    indirect=True,
+)
+async def test_a_small_tenants_page_does_not_read_past_the_others(store: Store, explaining: Explaining) -> None:
     await store.list_notifications("small", Filter(), ALL, PAGE)
     assert_by_index(explaining.plan, "notifications_newest", buffers=2 * PAGE)
 

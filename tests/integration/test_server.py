@@ -26,6 +26,7 @@ from grpc_status import rpc_status
 from pydantic import SecretStr
 
 from shared import logs
+from shared.batching import Contention
 from shared.errors import DatabaseUnavailable, ResourceNotFound
 from shared.layers import Context, bounded, current_call, errors_mapped, logged
 from shared.process import Process
@@ -68,6 +69,9 @@ class Probe:
 
     async def Lose(self, request: StringValue, _: Context) -> StringValue:
         raise DatabaseUnavailable from ConnectionResetError(SECRET)
+
+    async def Collide(self, request: StringValue, _: Context) -> StringValue:
+        raise Contention from ValueError(SECRET)
 
     async def TimeOut(self, request: StringValue, _: Context) -> StringValue:
         raise TimeoutError(SECRET)
@@ -120,7 +124,7 @@ class Probe:
         return StringValue(value="fine")
 
     def service(self) -> Service:
-        unary = ("Echo", "Fail", "Refuse", "Lose", "TimeOut", "Wait", "WaitLong")
+        unary = ("Echo", "Fail", "Refuse", "Lose", "Collide", "TimeOut", "Wait", "WaitLong")
         streams = ("Count", "CountAndFail", "Write", "Flood", "Watch")
         handlers: dict[str, Any] = {
             name: grpc.unary_unary_rpc_method_handler(getattr(self, name), StringValue.FromString, SERIALIZE)
@@ -304,6 +308,15 @@ async def test_what_made_a_refusal_is_logged_by_its_class(serve: Serve, lines: L
     assert (told.code, told.reason) == (grpc.StatusCode.UNAVAILABLE, "DATABASE_UNAVAILABLE")
     assert told.detail(RetryInfo).retry_delay.seconds == 1
     assert [line["error"] for line in lines.events("rpc.cause")] == ["ConnectionResetError"]
+    assert SECRET not in lines.text()
+
+
+async def test_a_group_that_met_others_each_time_is_the_callers_to_try_again(serve: Serve, lines: Lines) -> None:
+    client = await serve()
+    told = await refusal(client.call("Collide"))
+    assert (told.code, told.reason) == (grpc.StatusCode.UNAVAILABLE, "DATABASE_UNAVAILABLE")
+    assert told.detail(RetryInfo).retry_delay.seconds == 1
+    assert [line["error"] for line in lines.events("rpc.cause")] == ["shared.batching.Contention"]
     assert SECRET not in lines.text()
 
 
@@ -708,6 +721,35 @@ async def test_at_the_port_of_the_probes_is_nothing_else(health: Health, stack: 
         client = await connect(stack, probes.port)
         assert (await refusal(client.call("Echo"))).code is grpc.StatusCode.UNIMPLEMENTED
         assert (await refusal(read(reflecting(client, "v1")))).code is grpc.StatusCode.UNIMPLEMENTED
+
+
+def sent(client: Client, method: str, data: bytes) -> Any:
+    """These bytes, to a method of health or reflection: what it answers or streams."""
+    if method.endswith("/ServerReflectionInfo"):
+        both: Any = client.channel.stream_stream(method)
+        return read(both([data]))
+    if method.endswith("/Watch"):
+        watch: Any = client.channel.unary_stream(method)
+        return read(watch(data))
+    check: Any = client.channel.unary_unary(method)
+    return check(data)
+
+
+HEALTH = ["/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"]
+REFLECTION = [f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")]
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x0a\x01\xff"], ids=["no message", "no UTF-8"])
+async def test_health_and_reflection_refuse_what_is_no_message_without_an_exceptions_words(
+    server: Server, health: Health, stack: AsyncExitStack, data: bytes
+) -> None:
+    async with server, HealthServer("127.0.0.1:0", health) as probes:
+        for port, methods in ((server.port, [*HEALTH, *REFLECTION]), (probes.port, HEALTH)):
+            client = await connect(stack, port)
+            for method in methods:
+                told = await refusal(sent(client, method, data))
+                assert (told.code, told.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "REQUEST_INVALID")
+                assert told.message == "request: not a message of this type"
 
 
 async def test_a_watch_of_health_sees_every_change(server: Server, health: Health, stack: AsyncExitStack) -> None:

@@ -80,6 +80,18 @@ def test_a_part_of_a_token_is_no_token(length: int) -> None:
         read(TOKEN[:length] or "=")
 
 
+@given(st.integers(0, len(TOKEN)), st.characters(codec="utf-8"))
+def test_a_token_with_one_character_more_is_no_token(place: int, more: str) -> None:
+    with pytest.raises(PageTokenInvalid):
+        read(TOKEN[:place] + more + TOKEN[place:])
+
+
+def test_a_token_in_the_other_alphabet_is_no_token() -> None:
+    token = next(token for token in iter(lambda: PAGES.token("tenant", b"filter", END), "") if "-" in token)
+    with pytest.raises(PageTokenInvalid):
+        read(token.replace("-", "+"))
+
+
 def test_a_token_can_stand_in_a_url_and_shows_no_id() -> None:
     assert TOKEN.replace("-", "").replace("_", "").rstrip("=").isalnum()
     assert END.bytes not in base64.urlsafe_b64decode(TOKEN)

@@ -140,10 +140,14 @@ def test_what_made_it_wrong_is_not_chained_to_the_message(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("DATABASE_POOL_MAX", "0"),
+        ("DATABASE_POOL_MAX", "5"),
+        ("DATABASE_POOL_MAX", "1001"),
         ("MAX_CALLS", "0"),
+        ("MAX_CALLS", "100001"),
         ("CALL_TIMEOUT", "0"),
         ("CALL_TIMEOUT", "nan"),
+        ("CALL_TIMEOUT", "inf"),
+        ("CALL_TIMEOUT", "1e300"),
         ("SHUTDOWN_DELAY", "-1"),
         ("SHUTDOWN_TIMEOUT", "inf"),
         ("LOG_LEVEL", "debug"),

@@ -11,11 +11,15 @@ WITH picked AS MATERIALIZED (
   FOR UPDATE SKIP LOCKED
 ),
 wanted AS MATERIALIZED (
-  SELECT DISTINCT e.id
-  FROM notifyqueue.webhook_endpoints AS e
-  JOIN picked ON picked.tenant_id = e.tenant_id
-  WHERE e.deleted_at IS NULL AND e.enabled
-  ORDER BY e.id
+  SELECT found.id
+  FROM (SELECT DISTINCT picked.tenant_id FROM picked) AS asked
+  CROSS JOIN LATERAL (  -- a join would read everybody's endpoints for those of a few tenants
+    SELECT e.id
+    FROM notifyqueue.webhook_endpoints AS e
+    WHERE e.tenant_id = asked.tenant_id AND e.deleted_at IS NULL AND e.enabled
+    OFFSET 0
+  ) AS found
+  ORDER BY found.id
 ),
 held AS MATERIALIZED (
   SELECT found.id, found.tenant_id, found.event_types, found.created_at, found.next_due_at
@@ -64,7 +68,9 @@ marked AS (
 moved AS (
   UPDATE notifyqueue.webhook_endpoints AS e
   SET next_due_at = now()
-  FROM held
-  WHERE e.id = held.id AND held.next_due_at > now() AND held.id IN (SELECT written.endpoint_id FROM written)
+  WHERE e.id = ANY (ARRAY(  -- likewise
+    SELECT held.id FROM held
+    WHERE held.next_due_at > now() AND held.id IN (SELECT written.endpoint_id FROM written)
+  ))
 )
 SELECT (SELECT count(*) FROM picked)::int AS events, (SELECT count(*) FROM written)::int AS deliveries
