@@ -5,20 +5,23 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from tests.programs import require_program
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-WITHIN = 120.0
+WITHIN = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class Up:
     """A `make up` that runs."""
 
     process: asyncio.subprocess.Process
+    checkout: Path
     state: Path
     place: Mapping[str, Any]
 
@@ -38,27 +42,36 @@ class Up:
 
     async def interrupt(self) -> int:
         """Ctrl-C. Answers the exit code."""
-        self.process.send_signal(signal.SIGINT)
+        os.killpg(self.process.pid, signal.SIGINT)
         async with asyncio.timeout(WITHIN):
             return await self.process.wait()
 
 
 @asynccontextmanager
-async def up(state: Path, environment: Mapping[str, str] = {}) -> AsyncIterator[Up]:
+async def up(
+    state: Path,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    *,
+    checkout: Path = ROOT,
+    command: Sequence[str] = (sys.executable, "-m", "sandbox.up"),
+) -> AsyncIterator[Up]:
+    """Runs it in a checkout, as Python or as make does, until it is up."""
+    arguments = [f"ARGS=--state {state}"] if command[0] == "make" else ["--state", str(state)]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NOTIFYQUEUE_", "OTEL_"))}
     with (state / "page.txt").open("wb") as page:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "sandbox.up", "--state", str(state)),
-            cwd=ROOT,
+            *(*command, *arguments),
+            cwd=checkout,
             env=inherited | dict(environment),
             stdout=page,
             stderr=page,
+            start_new_session=True,  # a terminal's Ctrl-C goes to all of them
         )
     try:
-        yield Up(process, state, await eventually(lambda: _place(state, process), within=WITHIN))
+        yield Up(process, checkout, state, await eventually(lambda: _place(state, process), within=WITHIN))
     finally:
         if process.returncode is None:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
             await process.wait()
 
 
@@ -84,6 +97,15 @@ def _folder() -> Iterator[Path]:
 def state() -> Iterator[Path]:
     with _folder() as folder:
         yield folder
+
+
+@pytest.fixture
+def clone() -> Iterator[Path]:
+    """This repository as somebody else has it, a moment after cloning it."""
+    git = require_program("git", Path(shutil.which("git") or "git"))
+    with _folder() as folder:
+        subprocess.run([git, "clone", "--quiet", ROOT, folder / "clone"], check=True)
+        yield folder / "clone"
 
 
 @pytest.fixture

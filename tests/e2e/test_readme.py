@@ -1,4 +1,4 @@
-"""The README's first delivery, as it stands there, against a real `make up`."""
+"""The README's first delivery, as it stands there, in a fresh clone against its `make up`."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ async def run(running: Up, script: str) -> str:
         script = script.replace(f"127.0.0.1:{port}", running.address(name))
     process = await asyncio.create_subprocess_exec(
         *("bash", "-euo", "pipefail", "-c", script),
-        cwd=ROOT,
+        cwd=running.checkout,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -50,9 +50,9 @@ async def answer(running: Up, script: str) -> Any:
     return next(answers(await run(running, script)))
 
 
-async def test_the_first_delivery_works_as_the_readme_says(state: Path) -> None:
+async def test_the_first_delivery_works_as_the_readme_says(clone: Path, state: Path) -> None:
     listing, schedule, mailbox, get, webhooks, drain = blocks()
-    async with up(state) as running:
+    async with up(state, checkout=clone, command=("make", "up")) as running:
         assert "notifyqueue.v1.Scheduler" in await run(running, listing)
 
         scheduled = await answer(running, schedule)
