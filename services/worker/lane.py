@@ -16,7 +16,7 @@ from services.worker.providers import Provider
 from services.worker.recording import Fence, Recording
 from services.worker.store import CLAIM_LIMITS, Store
 from shared.backoff import Backoff
-from shared.batching import GroupCommit
+from shared.batching import Contention, GroupCommit
 from shared.clock import tick
 from shared.errors import DatabaseUnavailable
 from shared.listener import UNHEARD_POLL
@@ -108,7 +108,7 @@ class Lane:
         await self._loop.pause()
         try:
             await self._give_back()
-        except DatabaseUnavailable:
+        except (DatabaseUnavailable, Contention):
             log.warning("lane.claims_in_doubt", claims=len(self._unclaimed))  # their leases end them
 
     def resume(self) -> None:

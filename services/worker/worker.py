@@ -36,8 +36,10 @@ class Worker:
 
     async def __aexit__(self, *_: object) -> None:
         self._leaving = True
-        await self._drain(self.shutdown_timeout)
-        await self._stack.aclose()
+        try:
+            await self._drain(self.shutdown_timeout)
+        finally:
+            await self._stack.aclose()
 
     @property
     def in_flight(self) -> int:
