@@ -116,7 +116,7 @@ CASES = [
     notification("notifications_labels_check", labels="'[]'"),
     notification("notifications_status_check", "LOST"),
     notification("notifications_max_attempts_check", max_attempts="0"),
-    notification("notifications_max_attempts_check", max_attempts="101"),
+    notification("notifications_max_attempts_check", max_attempts="102"),
     notification("notifications_expiries_check", expiries="-1"),
     notification("notifications_provider_code_check", provider_code="'550 no such user'"),
     notification("notifications_provider_code_check", provider_code="''"),

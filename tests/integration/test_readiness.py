@@ -17,7 +17,7 @@ from shared import readiness as readiness_module
 from shared.database import Database
 from shared.errors import DatabaseUnavailable
 from shared.migrations import latest_version, migrate
-from shared.readiness import FAILURES, Readiness, SchemaVersion
+from shared.readiness import Readiness, SchemaVersion
 from shared.server import Health, HealthServer
 from shared.store import Store
 from tests.conftest import login
@@ -33,6 +33,7 @@ Status = Callable[[str], Awaitable[str]]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness_module, "PING_INTERVAL", 0.01)
+    monkeypatch.setattr(readiness_module, "PING_TIMEOUT", 5.0)
 
 
 @pytest.fixture
@@ -70,16 +71,23 @@ def lines() -> Iterator[list[EventDict]]:
         yield lines
 
 
-class Scripted:
-    """Answers as told, and counts how often it was asked."""
+STOP = "stop"
 
-    def __init__(self, *answers: int | Exception) -> None:
+
+class Scripted:
+    """Answers as told, the last answer for ever, and counts how often it was asked."""
+
+    def __init__(self, *answers: int | Exception | str) -> None:
         self.answers = list(answers)
         self.asked = 0
+        self.go_on = asyncio.Event()
 
     async def read_schema_version(self) -> int:
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, str):
+            await self.go_on.wait()
+            raise DatabaseUnavailable
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -141,24 +149,35 @@ async def test_a_newer_schema_is_fine(health: Health, status: Status) -> None:
 
 
 @pytest.mark.parametrize("failure", [DatabaseUnavailable(), TimeoutError()])
-async def test_fewer_failures_in_a_row_than_it_may_have_change_nothing(
+async def test_two_failures_in_a_row_change_nothing(
     health: Health, status: Status, lines: list[EventDict], failure: Exception
 ) -> None:
-    nearly = [failure] * (FAILURES - 1)
-    scripted = Scripted(LATEST, *nearly, LATEST, *nearly, LATEST)
+    scripted = Scripted(LATEST, failure, failure, LATEST, failure, failure, LATEST)
     async with readiness(scripted, health):
-        await eventually(lambda: scripted.asked > 2 * FAILURES)
+        await eventually(lambda: scripted.asked > 7)
         assert await is_ready(status)
         assert events(lines) == ["process.ready"]
 
 
-async def test_as_many_failures_in_a_row_make_it_not_ready(
-    health: Health, status: Status, lines: list[EventDict]
-) -> None:
-    async with readiness(Scripted(LATEST, DatabaseUnavailable()), health):
-        await eventually(lambda: "process.not_ready" in events(lines))
+async def test_three_failures_in_a_row_make_it_not_ready(health: Health, status: Status) -> None:
+    failures = [DatabaseUnavailable() for _ in range(3)]
+    scripted = Scripted(LATEST, *failures, STOP)
+    async with readiness(scripted, health):
+        await eventually(lambda: scripted.asked == 5)
         assert await status(NAME) == "NOT_SERVING"
         assert await status("") == "SERVING"
+        scripted.go_on.set()
+
+
+async def test_failures_before_the_first_answer_do_not_make_it_ready(
+    health: Health, status: Status, lines: list[EventDict]
+) -> None:
+    scripted = Scripted(DatabaseUnavailable(), STOP)
+    async with readiness(scripted, health):
+        await eventually(lambda: scripted.asked == 2)
+        assert await status(NAME) == "NOT_SERVING"
+        scripted.go_on.set()
+    assert events(lines) == []
 
 
 async def test_a_database_that_does_not_answer_in_time_has_failed(
@@ -167,7 +186,7 @@ async def test_a_database_that_does_not_answer_in_time_has_failed(
     monkeypatch.setattr(readiness_module, "PING_TIMEOUT", 0.01)
     silent = Silent()
     async with readiness(silent, health):
-        await eventually(lambda: silent.asked > FAILURES)
+        await eventually(lambda: silent.asked > 3)
         assert await is_not_ready(status)
 
 

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -120,12 +120,24 @@ class Probe:
         finally:
             self.running -= 1
 
+    async def Persist(self, request: StringValue, _: Context) -> AsyncIterator[StringValue]:
+        """Goes on writing to a client that has gone."""
+        self.running += 1
+        try:
+            yield request
+            with suppress(asyncio.CancelledError):
+                await self.go_on.wait()
+            while True:
+                yield request
+        finally:
+            self.running -= 1
+
     async def Nested(self, request: Message, _: Context) -> StringValue:
         return StringValue(value="fine")
 
     def service(self) -> Service:
         unary = ("Echo", "Fail", "Refuse", "Lose", "Collide", "TimeOut", "Wait", "WaitLong")
-        streams = ("Count", "CountAndFail", "Write", "Flood", "Watch")
+        streams = ("Count", "CountAndFail", "Write", "Flood", "Watch", "Persist")
         handlers: dict[str, Any] = {
             name: grpc.unary_unary_rpc_method_handler(getattr(self, name), StringValue.FromString, SERIALIZE)
             for name in unary
@@ -541,6 +553,17 @@ async def test_a_generator_that_waits_in_a_write_is_closed_in_its_own_task_when_
     await eventually(lambda: succeeds(client))
     assert [line["code"] for line in lines.events("rpc.done") if line["method"].endswith("/Flood")] == ["CANCELLED"]
     assert not lines.events("library.log"), "grpc or asyncio found something at fault"
+
+
+async def test_a_write_to_a_client_that_has_gone_is_no_fault(serve: Serve, probe: Probe, lines: Lines) -> None:
+    client = await serve()
+    stream = client.stream("Persist")
+    await stream.read()
+    stream.cancel()
+    await eventually(lambda: bool(lines.events("rpc.done")))
+    assert probe.running == 0
+    assert [line["code"] for line in lines.events("rpc.done")] == ["CANCELLED"]
+    assert not lines.events("rpc.failed")
 
 
 async def test_a_generator_that_waits_for_news_is_closed_when_the_client_leaves(serve: Serve, probe: Probe) -> None:
