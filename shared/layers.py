@@ -127,7 +127,10 @@ async def abort(call: Call, error: ApiError) -> None:
     if cause := error.__cause__:
         log.warning("rpc.cause", method=call.method, **describe(cause))
     call.code = error.code
-    await call.context.abort_with_status(_to_status(error, call.request_id))
+    try:
+        await call.context.abort_with_status(_to_status(error, call.request_id))
+    except grpc.aio.InternalError:  # the client has gone
+        raise asyncio.CancelledError from None
 
 
 def bounded(limit: int, is_draining: Callable[[], bool] = lambda: False) -> Layer:

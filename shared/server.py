@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
-from shared.errors import MethodUnknown
+from shared.errors import MethodUnknown, ServerDraining
 from shared.layers import Call, Context, Layer, Undecodable, abort, current_call, decoded, errors_mapped, request_id
 
 log = structlog.get_logger()
@@ -126,7 +126,7 @@ class Pipeline(grpc.aio.ServerInterceptor):
             async with self._watching():
                 await _write_all(context, items)
         except TimeoutError:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
+            raise ServerDraining from None
 
     @contextlib.asynccontextmanager
     async def _watching(self) -> AsyncIterator[None]:

@@ -683,6 +683,17 @@ async def test_open_streams_of_health_and_reflection_do_not_hold_up_the_stop(
         assert (await refusal(read(stream))).code is grpc.StatusCode.UNAVAILABLE
 
 
+async def test_a_watch_whose_client_has_gone_is_no_fault_of_the_stop(server: Server, stack: AsyncExitStack) -> None:
+    await server.__aenter__()
+    client = await connect(stack, server.port)
+    watch = client.health.Watch(health_pb2.HealthCheckRequest())
+    await watch.read()
+    with structlog.testing.capture_logs() as logged:
+        watch.cancel()
+        await leave(server)
+    assert not [line for line in logged if line["log_level"] == "error"]
+
+
 async def test_an_open_health_watch_does_not_cut_off_a_call(
     server: Server, probe: Probe, stack: AsyncExitStack
 ) -> None:
