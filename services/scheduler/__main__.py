@@ -12,7 +12,9 @@ from shared.paging import Pages
 from shared.process import Process, run
 from shared.store import Store as SharedStore
 
-FLIGHTS = 4
+# One that commits and one that gathers. With more, calls that come one by one leave one by one, and a group of one costs
+# the database nearly as much as a group of ten: 64 callers were accepted a quarter slower with four.
+FLIGHTS = 2
 
 
 async def start(process: Process, settings: Settings) -> None:
