@@ -12,8 +12,8 @@ from shared.paging import Pages
 from shared.process import Process, run
 from shared.store import Store as SharedStore
 
-# One that commits and one that gathers. With more, calls that come one by one leave one by one, and a group of one costs
-# the database nearly as much as a group of ten: 64 callers were accepted a quarter slower with four.
+# One that commits and one that gathers. With more, calls that come one by one leave one by one, and a group of one
+# costs the database nearly as much as a group of ten: with four, 64 callers were accepted a quarter slower.
 FLIGHTS = 2
 
 
