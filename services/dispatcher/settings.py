@@ -1,9 +1,9 @@
 """The dispatcher's settings."""
 
 from functools import partial
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from services.dispatcher import signature
 from services.dispatcher.claims import MARGIN
@@ -21,10 +21,10 @@ class Settings(ProcessSettings):
     """host:port of the health service in plain text. Loopback only."""
     poll_interval: Annotated[float, Positive(le=3600)] = 5.0
     """How often it looks by itself, where no wake-up came."""
-    lease: Annotated[float, Positive(le=3600)] = 60.0
-    """How long a claim holds: after a crash, a delivery is tried again then. More than WEBHOOK_TIMEOUT and 5 s."""
     webhook_timeout: Annotated[float, Positive(le=300)] = 15.0
     """How long a post may take in all."""
+    lease: Annotated[float, Positive(le=3600, validate_default=True)] = 60.0
+    """How long a claim holds: after a crash, a delivery is tried again then. More than WEBHOOK_TIMEOUT and 5 s."""
     webhook_max_attempts: Annotated[int, Field(ge=1, le=100)] = 10
     """Attempts that a delivery may have."""
     webhook_concurrency: Annotated[int, Field(ge=1, le=1000)] = 100
@@ -37,7 +37,7 @@ class Settings(ProcessSettings):
     """CIDRs with commas in between: what webhooks may go to although it is private, such as 127.0.0.1/32."""
     webhook_url: str | None = None
     """An endpoint of the tenant `default`, made at start. Taken away here, it stays until it is deleted."""
-    webhook_secret: SecretStr | None = None
+    webhook_secret: Annotated[SecretStr | None, Field(validate_default=True)] = None
     """The secret of WEBHOOK_URL: `whsec_` and the base64 of 24 to 64 random bytes."""
 
     @field_validator("webhook_allow_addresses")
@@ -49,26 +49,29 @@ class Settings(ProcessSettings):
             raise ValueError("must be CIDRs such as 127.0.0.1/32, with commas in between") from None
         return text
 
+    @field_validator("lease")
+    @classmethod
+    def _outlasts_a_post(cls, lease: float, info: ValidationInfo) -> float:
+        if lease <= info.data.get("webhook_timeout", 0) + MARGIN:
+            raise ValueError(f"must be more than {PREFIX}WEBHOOK_TIMEOUT + {MARGIN:g} seconds")
+        return lease
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _can_be_posted_to(cls, url: str | None, info: ValidationInfo) -> str | None:
+        allowed = parse_networks(info.data.get("webhook_allow_addresses", ""))
+        if url is not None and (problem := url_problem(url, Egress(allowed))):
+            raise ValueError(problem)
+        return url
+
     @field_validator("webhook_secret")
     @classmethod
-    def _is_a_secret(cls, secret: SecretStr | None) -> SecretStr | None:
+    def _is_the_secret_of_its_url(cls, secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if "webhook_url" in info.data and (info.data["webhook_url"] is None) != (secret is None):
+            raise ValueError(f"{PREFIX}WEBHOOK_URL and {PREFIX}WEBHOOK_SECRET: both or neither must be set")
         if secret:
             signature.key_of(secret.get_secret_value())
         return secret
-
-    @model_validator(mode="after")
-    def _lease_outlasts_a_post(self) -> Self:
-        if self.lease <= self.webhook_timeout + MARGIN:
-            raise ValueError(f"{PREFIX}LEASE: must be more than {PREFIX}WEBHOOK_TIMEOUT + {MARGIN:g} seconds")
-        return self
-
-    @model_validator(mode="after")
-    def _endpoint_can_be_made(self) -> Self:
-        if (self.webhook_url is None) != (self.webhook_secret is None):
-            raise ValueError(f"{PREFIX}WEBHOOK_URL and {PREFIX}WEBHOOK_SECRET: both or neither must be set")
-        if self.webhook_url is not None and (problem := url_problem(self.webhook_url, self.egress())):
-            raise ValueError(f"{PREFIX}WEBHOOK_URL: {problem}")
-        return self
 
     def egress(self) -> Egress:
         return Egress(parse_networks(self.webhook_allow_addresses))

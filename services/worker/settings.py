@@ -42,7 +42,7 @@ class Settings(ProcessSettings):
     """Authorities to trust, in PEM, besides the system's."""
     smtp_username: str = ""
     """To log in with, if the server wants that."""
-    smtp_password: SecretStr = SecretStr("")
+    smtp_password: Annotated[SecretStr, Field(validate_default=True)] = SecretStr("")
     """The username's."""
     smtp_sender: Annotated[str, Field(validate_default=True)] = ""
     """From whom a mail is that names no sender: an address, or `Name <address>`."""
@@ -60,6 +60,13 @@ class Settings(ProcessSettings):
         if info.data.get("email_provider") == "smtp" and not value:
             raise ValueError(f"must be set where {PREFIX}EMAIL_PROVIDER is smtp")
         return value
+
+    @field_validator("smtp_password")
+    @classmethod
+    def _is_the_password_of_its_user(cls, password: SecretStr, info: ValidationInfo) -> SecretStr:
+        if bool(info.data.get("smtp_username")) != bool(password.get_secret_value()):
+            raise ValueError(f"{PREFIX}SMTP_USERNAME and {PREFIX}SMTP_PASSWORD: both or neither must be set")
+        return password
 
     @field_validator("retry_base")
     @classmethod

@@ -276,6 +276,20 @@ def test_a_lease_is_not_judged_by_a_timeout_that_is_wrong_itself(monkeypatch: py
     assert named(refused(monkeypatch, WorkerSettings, GOOD | wrong)) == {"EMAIL_PROVIDER_TIMEOUT"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (DispatcherSettings, {"LEASE": "1", "WEBHOOK_SECRET": SECRET, "LOG_LEVEL": SECRET}),
+        (DispatcherSettings, {"WEBHOOK_URL": f"ftp://{SECRET}", "LEASE": "1", "MAX_CALLS": "0"}),
+        (WorkerSettings, {"SMTP_PASSWORD": SECRET, "RETRY_BASE": "1000", "LOG_LEVEL": SECRET}),
+    ],
+)
+def test_rules_about_two_settings_are_named_with_the_other_faults(
+    monkeypatch: pytest.MonkeyPatch, kind: type[ProcessSettings], wrong: dict[str, str]
+) -> None:
+    assert named(refused(monkeypatch, kind, GOOD | wrong)) >= set(wrong)
+
+
 def test_a_lease_that_is_too_short_is_named_with_the_other_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = {"LEASE": "1", "LOG_LEVEL": SECRET, "WORKER_CONCURRENCY": "0"}
     assert named(refused(monkeypatch, WorkerSettings, GOOD | wrong)) == set(wrong)
