@@ -11,10 +11,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from sandbox.postgres import HOST, is_free
 from shared.migrations import migrate
 from shared.roles import SERVICES, create_login, create_roles
 
-HOST = "127.0.0.1"
 RECEIVER = "up"
 
 # What people type, and the README shows. Where another checkout has one already, a free one is taken.
@@ -90,7 +90,7 @@ async def make_plan(state: Path, owner_url: str) -> Plan:
     await migrate(owner_url)
     return Plan(
         state=state,
-        ports={name: port if _is_free(port) else _any_free() for name, port in PORTS.items()},
+        ports={name: port if is_free(port) else _any_free() for name, port in PORTS.items()},
         urls=await _logins(state, owner_url),
         secret_key=_kept(state / "secret_key", secrets.token_urlsafe(48)),
         webhook_secret=_kept(state / "webhook_secret", _new_webhook_secret()),
@@ -131,16 +131,6 @@ def _kept(file: Path, new: str) -> str:
         fresh.write_text(new)
         fresh.rename(file)  # whole or not at all: a part of a secret would be kept for ever
     return file.read_text()
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True
 
 
 def _any_free() -> int:

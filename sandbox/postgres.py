@@ -251,7 +251,7 @@ class Postgres:
             if time.monotonic() > deadline:
                 return False
             time.sleep(LOOK_AGAIN)
-        if crashed or not _is_free(self.port):
+        if crashed or not is_free(self.port):
             return False
         raise self._not_started()
 
@@ -285,8 +285,8 @@ class Postgres:
         """The one that we had, or another if somebody took it."""
         kept = self._beside("port")
         port = int(kept.read_text()) if kept.exists() else 0
-        if not port or not _is_free(port):
-            port = next(port for port in random.sample(PORTS, len(PORTS)) if _is_free(port))
+        if not port or not is_free(port):
+            port = next(port for port in random.sample(PORTS, len(PORTS)) if is_free(port))
         return port
 
     def _password(self) -> str:
@@ -371,7 +371,7 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
     with socket.socket() as probe:
         # As the server does it: connections of yesterday that linger do not make a port taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -62,14 +62,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     suspects = SuspectSlot()
     lanes = {
         channel: Lane(
-            LaneSettings(
-                channel=channel,
-                concurrency=settings.worker_concurrency,
-                deadline=settings.attempt_deadline,
-                lease=lease,
-                poll_interval=settings.poll_interval,
-                aging=timedelta(seconds=settings.priority_aging),
-            ),
+            _lane_settings(channel, settings),
             store,
             provider,
             recording,
@@ -97,6 +90,17 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     await enter(worker)
     await process.become_ready(database, health, draining=lambda: worker.draining)
     return worker
+
+
+def _lane_settings(channel: str, settings: Settings) -> LaneSettings:
+    return LaneSettings(
+        channel=channel,
+        concurrency=settings.worker_concurrency,
+        deadline=settings.attempt_deadline,
+        lease=timedelta(seconds=settings.lease),
+        poll_interval=settings.poll_interval,
+        aging=timedelta(seconds=settings.priority_aging),
+    )
 
 
 if __name__ == "__main__":

@@ -36,6 +36,11 @@ FROM (
 CROSS JOIN LATERAL (SELECT CASE WHEN new.status = 'PROCESSING' THEN $1::uuid END AS token) AS held
 """
 
+CONTENTS = """
+INSERT INTO notifyqueue.notification_contents (notification_id, content)
+SELECT n.id, '{}' FROM notifyqueue.notifications AS n
+"""
+
 TOKEN = uuid4()
 _filled: dict[tuple[str, bool], str] = {}
 
@@ -69,8 +74,9 @@ async def _fill(server: Postgres, *, analysed: bool, template: str) -> str:
     connection = await asyncpg.connect(server.url_of(name))
     await connection.execute("ALTER TABLE notifyqueue.notifications SET (autovacuum_enabled = off)")
     await connection.execute(FILL, TOKEN)
+    await connection.execute(CONTENTS)
     if analysed:
-        await connection.execute("VACUUM ANALYZE notifyqueue.notifications")
+        await connection.execute("VACUUM ANALYZE notifyqueue.notifications, notifyqueue.notification_contents")
     await connection.close()
     return server.url_of(name)
 
@@ -97,7 +103,8 @@ async def test_a_claim_walks_its_index_in_order_and_stops(
 ) -> None:
     args = ["EMAIL", classes, timedelta(), uuid4(), uuid4(), LEASE, True]
     plan = await explain(connection, CLAIM[64], args, generic=generic)
-    assert_by_index(plan, "notifications_claim", "notifications_suspects")
+    assert_by_index(plan, "notifications_claim", "notifications_suspects", "notification_contents_pkey")
+    assert "Seq Scan" not in plan.scans("notification_contents"), plan
     assert plan.sorted_rows() == 0, plan
     # 64 rows found and written, each with its index entries: what is scheduled costs nothing.
     assert plan.buffers < 4_000, plan
@@ -136,6 +143,11 @@ async def test_what_was_recorded_is_found_by_key(connection: Connection, generic
     ids, tokens = await held(connection)
     args = [ids, tokens, [1] * 500, [None] * 500]
     plan = await explain(connection, sql["find_recorded"], args, generic=generic)
+    assert_by_index(plan, "notifications_pkey")
+
+
+async def test_what_is_held_is_found_by_key(connection: Connection, generic: bool) -> None:
+    plan = await explain(connection, sql["find_held"], await held(connection), generic=generic)
     assert_by_index(plan, "notifications_pkey")
 
 
