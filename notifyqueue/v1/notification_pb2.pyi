@@ -538,6 +538,14 @@ class TimelineEntry(_message.Message):
         """It ended as EXPIRED."""
         KIND_SUPPRESSED: TimelineEntry._Kind.ValueType  # 12
         """It ended as SUPPRESSED."""
+        KIND_LANE_PAUSED: TimelineEntry._Kind.ValueType  # 13
+        """Its lane was paused while it was due; `note` says why."""
+        KIND_LANE_RESUMED: TimelineEntry._Kind.ValueType  # 14
+        """Its lane went on."""
+        KIND_BREAKER_OPENED: TimelineEntry._Kind.ValueType  # 15
+        """Its lane's provider failed, and the breaker opened; `provider_code` says with what."""
+        KIND_BREAKER_CLOSED: TimelineEntry._Kind.ValueType  # 16
+        """Its lane's provider answers again."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
         """What it was."""
@@ -568,6 +576,14 @@ class TimelineEntry(_message.Message):
     """It ended as EXPIRED."""
     KIND_SUPPRESSED: TimelineEntry.Kind.ValueType  # 12
     """It ended as SUPPRESSED."""
+    KIND_LANE_PAUSED: TimelineEntry.Kind.ValueType  # 13
+    """Its lane was paused while it was due; `note` says why."""
+    KIND_LANE_RESUMED: TimelineEntry.Kind.ValueType  # 14
+    """Its lane went on."""
+    KIND_BREAKER_OPENED: TimelineEntry.Kind.ValueType  # 15
+    """Its lane's provider failed, and the breaker opened; `provider_code` says with what."""
+    KIND_BREAKER_CLOSED: TimelineEntry.Kind.ValueType  # 16
+    """Its lane's provider answers again."""
 
     KIND_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int

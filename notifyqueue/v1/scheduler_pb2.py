@@ -24,10 +24,12 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from notifyqueue.v1 import errors_pb2 as notifyqueue_dot_v1_dot_errors__pb2
 from notifyqueue.v1 import notification_pb2 as notifyqueue_dot_v1_dot_notification__pb2
+from notifyqueue.v1 import process_pb2 as notifyqueue_dot_v1_dot_process__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1enotifyqueue/v1/scheduler.proto\x12\x0enotifyqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!notifyqueue/v1/notification.proto\"\xdc\x05\n\x1bScheduleNotificationRequest\x12\x17\n\x0fidempotency_key\x18\x01 \x01(\t\x12\x11\n\x07\x61\x64\x64ress\x18\x02 \x01(\tH\x00\x12\x14\n\nsubscriber\x18\x03 \x01(\tH\x00\x12-\n\x05\x65mail\x18\x04 \x01(\x0b\x32\x1c.notifyqueue.v1.EmailContentH\x01\x12)\n\x03sms\x18\x05 \x01(\x0b\x32\x1a.notifyqueue.v1.SmsContentH\x01\x12+\n\x04push\x18\x06 \x01(\x0b\x32\x1b.notifyqueue.v1.PushContentH\x01\x12\x33\n\x08template\x18\x07 \x01(\x0b\x32\x1f.notifyqueue.v1.TemplateContentH\x01\x12.\n\x08\x64ue_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x02\x12*\n\x05\x64\x65lay\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationH\x02\x12\x31\n\x0b\x65xpire_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x03\x12(\n\x03ttl\x18\x0b \x01(\x0b\x32\x19.google.protobuf.DurationH\x03\x12*\n\x08priority\x18\x0c \x01(\x0e\x32\x18.notifyqueue.v1.Priority\x12\x14\n\x0c\x61t_most_once\x18\r \x01(\x08\x12\x10\n\x08\x63\x61tegory\x18\x0e \x01(\t\x12\x11\n\treference\x18\x0f \x01(\t\x12G\n\x06labels\x18\x10 \x03(\x0b\x32\x37.notifyqueue.v1.ScheduleNotificationRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\trecipientB\t\n\x07\x63ontentB\x05\n\x03\x64ueB\x08\n\x06\x65xpiry\"d\n\x1cScheduleNotificationResponse\x12\x32\n\x0cnotification\x18\x01 \x01(\x0b\x32\x1c.notifyqueue.v1.Notification\x12\x10\n\x08replayed\x18\x02 \x01(\x08\"o\n\x16GetNotificationRequest\x12\x19\n\x0fnotification_id\x18\x01 \x01(\tH\x00\x12\x19\n\x0fidempotency_key\x18\x02 \x01(\tH\x00\x12\x18\n\x10include_timeline\x18\x03 \x01(\x08\x42\x05\n\x03key\"M\n\x17GetNotificationResponse\x12\x32\n\x0cnotification\x18\x01 \x01(\x0b\x32\x1c.notifyqueue.v1.Notification\"u\n\x18ListNotificationsRequest\x12\x32\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\".notifyqueue.v1.NotificationFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"i\n\x19ListNotificationsResponse\x12\x33\n\rnotifications\x18\x01 \x03(\x0b\x32\x1c.notifyqueue.v1.Notification\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"h\n\x19\x43\x61ncelNotificationRequest\x12\x19\n\x0fnotification_id\x18\x01 \x01(\tH\x00\x12\x19\n\x0fidempotency_key\x18\x02 \x01(\tH\x00\x12\x0e\n\x06reason\x18\x03 \x01(\tB\x05\n\x03key\"P\n\x1a\x43\x61ncelNotificationResponse\x12\x32\n\x0cnotification\x18\x01 \x01(\x0b\x32\x1c.notifyqueue.v1.Notification\"\x16\n\x14GetQueueStatsRequest\"q\n\x15GetQueueStatsResponse\x12(\n\x05lanes\x18\x01 \x03(\x0b\x32\x19.notifyqueue.v1.LaneStats\x12.\n\x08webhooks\x18\x02 \x01(\x0b\x32\x1c.notifyqueue.v1.WebhookStats\"/\n\x0c\x42oundedCount\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x10\n\x08\x61t_least\x18\x02 \x01(\x08\"\xeb\x01\n\tLaneStats\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12)\n\x03\x64ue\x18\x02 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\x12/\n\tscheduled\x18\x03 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\x12\x30\n\nprocessing\x18\x04 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\x12&\n\x03lag\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x9f\x01\n\x0cWebhookStats\x12\x30\n\nunassigned\x18\x01 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\x12-\n\x07pending\x18\x02 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\x12.\n\x08given_up\x18\x03 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount2\xab\x04\n\tScheduler\x12q\n\x14ScheduleNotification\x12+.notifyqueue.v1.ScheduleNotificationRequest\x1a,.notifyqueue.v1.ScheduleNotificationResponse\x12g\n\x0fGetNotification\x12&.notifyqueue.v1.GetNotificationRequest\x1a\'.notifyqueue.v1.GetNotificationResponse\"\x03\x90\x02\x01\x12m\n\x11ListNotifications\x12(.notifyqueue.v1.ListNotificationsRequest\x1a).notifyqueue.v1.ListNotificationsResponse\"\x03\x90\x02\x01\x12p\n\x12\x43\x61ncelNotification\x12).notifyqueue.v1.CancelNotificationRequest\x1a*.notifyqueue.v1.CancelNotificationResponse\"\x03\x90\x02\x02\x12\x61\n\rGetQueueStats\x12$.notifyqueue.v1.GetQueueStatsRequest\x1a%.notifyqueue.v1.GetQueueStatsResponse\"\x03\x90\x02\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1enotifyqueue/v1/scheduler.proto\x12\x0enotifyqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bnotifyqueue/v1/errors.proto\x1a!notifyqueue/v1/notification.proto\x1a\x1cnotifyqueue/v1/process.proto\"\xdc\x05\n\x1bScheduleNotificationRequest\x12\x17\n\x0fidempotency_key\x18\x01 \x01(\t\x12\x11\n\x07\x61\x64\x64ress\x18\x02 \x01(\tH\x00\x12\x14\n\nsubscriber\x18\x03 \x01(\tH\x00\x12-\n\x05\x65mail\x18\x04 \x01(\x0b\x32\x1c.notifyqueue.v1.EmailContentH\x01\x12)\n\x03sms\x18\x05 \x01(\x0b\x32\x1a.notifyqueue.v1.SmsContentH\x01\x12+\n\x04push\x18\x06 \x01(\x0b\x32\x1b.notifyqueue.v1.PushContentH\x01\x12\x33\n\x08template\x18\x07 \x01(\x0b\x32\x1f.notifyqueue.v1.TemplateContentH\x01\x12.\n\x08\x64ue_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x02\x12*\n\x05\x64\x65lay\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationH\x02\x12\x31\n\x0b\x65xpire_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x03\x12(\n\x03ttl\x18\x0b \x01(\x0b\x32\x19.google.protobuf.DurationH\x03\x12*\n\x08priority\x18\x0c \x01(\x0e\x32\x18.notifyqueue.v1.Priority\x12\x14\n\x0c\x61t_most_once\x18\r \x01(\x08\x12\x10\n\x08\x63\x61tegory\x18\x0e \x01(\t\x12\x11\n\treference\x18\x0f \x01(\t\x12G\n\x06labels\x18\x10 \x03(\x0b\x32\x37.notifyqueue.v1.ScheduleNotificationRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\trecipientB\t\n\x07\x63ontentB\x05\n\x03\x64ueB\x08\n\x06\x65xpiry\"d\n\x1cScheduleNotificationResponse\x12\x32\n\x0cnotification\x18\x01 \x01(\x0b\x32\x1c.notifyqueue.v1.Notification\x12\x10\n\x08replayed\x18\x02 \x01(\x08\"b\n!BatchScheduleNotificationsRequest\x12=\n\x08requests\x18\x01 \x03(\x0b\x32+.notifyqueue.v1.ScheduleNotificationRequest\"R\n\"BatchScheduleNotificationsResponse\x12,\n\x07results\x18\x01 \x03(\x0b\x32\x1b.notifyqueue.v1.BatchResult\"{\n\x0b\x42\x61tchResult\x12\x31\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1d.notifyqueue.v1.BatchAcceptedH\x00\x12/\n\x07refused\x18\x02 \x01(\x0b\x32\x1c.notifyqueue.v1.BatchRefusedH\x00\x42\x08\n\x06result\":\n\rBatchAccepted\x12\x17\n\x0fnotification_id\x18\x01 \x01(\t\x12\x10\n\x08replayed\x18\x02 \x01(\x08\"\xad\x02\n\x0c\x42\x61tchRefused\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12+\n\x06reason\x18\x02 \x01(\x0e\x32\x1b.notifyqueue.v1.ErrorReason\x12\x0f\n\x07message\x18\x03 \x01(\t\x12<\n\x08metadata\x18\x04 \x03(\x0b\x32*.notifyqueue.v1.BatchRefused.MetadataEntry\x12\x32\n\nviolations\x18\x05 \x03(\x0b\x32\x1e.notifyqueue.v1.FieldViolation\x12.\n\x0bretry_delay\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"4\n\x0e\x46ieldViolation\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\"o\n\x16GetNotificationRequest\x12\x19\n\x0fnotification_id\x18\x01 \x01(\tH\x00\x12\x19\n\x0fidempotency_key\x18\x02 \x01(\tH\x00\x12\x18\n\x10include_timeline\x18\x03 \x01(\x08\x42\x05\n\x03key\"M\n\x17GetNotificationResponse\x12\x32\n\x0cnotification\x18\x01 \x01(\x0b\x32\x1c.notifyqueue.v1.Notification\"u\n\x18ListNotificationsRequest\x12\x32\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\".notifyqueue.v1.NotificationFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"i\n\x19ListNotificationsResponse\x12\x33\n\rnotifications\x18\x01 \x03(\x0b\x32\x1c.notifyqueue.v1.Notification\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"h\n\x19\x43\x61ncelNotificationRequest\x12\x19\n\x0fnotification_id\x18\x01 \x01(\tH\x00\x12\x19\n\x0fidempotency_key\x18\x02 \x01(\tH\x00\x12\x0e\n\x06reason\x18\x03 \x01(\tB\x05\n\x03key\"P\n\x1a\x43\x61ncelNotificationResponse\x12\x32\n\x0cnotification\x18\x01 \x01(\x0b\x32\x1c.notifyqueue.v1.Notification\"\xfb\x01\n\x1dRescheduleNotificationRequest\x12\x19\n\x0fnotification_id\x18\x01 \x01(\tH\x00\x12\x19\n\x0fidempotency_key\x18\x02 \x01(\tH\x00\x12.\n\x08\x64ue_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x12*\n\x05\x64\x65lay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationH\x01\x12*\n\x08priority\x18\x05 \x01(\x0e\x32\x18.notifyqueue.v1.Priority\x12\x0e\n\x06reason\x18\x06 \x01(\tB\x05\n\x03keyB\x05\n\x03\x64ue\"T\n\x1eRescheduleNotificationResponse\x12\x32\n\x0cnotification\x18\x01 \x01(\x0b\x32\x1c.notifyqueue.v1.Notification\"\x84\x01\n\x1e\x42ulkCancelNotificationsRequest\x12\x32\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\".notifyqueue.v1.NotificationFilter\x12\r\n\x05limit\x18\x02 \x01(\x05\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\"e\n\x1f\x42ulkCancelNotificationsResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x05\x12/\n\tremaining\x18\x02 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\"L\n\x10PauseLaneRequest\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12\x0e\n\x06reason\x18\x02 \x01(\t\"7\n\x11PauseLaneResponse\x12\"\n\x04lane\x18\x01 \x01(\x0b\x32\x14.notifyqueue.v1.Lane\"M\n\x11ResumeLaneRequest\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12\x0e\n\x06reason\x18\x02 \x01(\t\"8\n\x12ResumeLaneResponse\x12\"\n\x04lane\x18\x01 \x01(\x0b\x32\x14.notifyqueue.v1.Lane\"\xbc\x01\n\x04Lane\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12(\n\x05pause\x18\x02 \x01(\x0b\x32\x19.notifyqueue.v1.LanePause\x12\x31\n\x0copen_breaker\x18\x03 \x01(\x0b\x32\x1b.notifyqueue.v1.OpenBreaker\x12-\n\thold_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"T\n\tLanePause\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61\x63tor\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"v\n\x0bOpenBreaker\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x63\x61use\x18\x02 \x01(\t\x12.\n\nprobe_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x16\n\x14GetQueueStatsRequest\"\x9e\x01\n\x15GetQueueStatsResponse\x12(\n\x05lanes\x18\x01 \x03(\x0b\x32\x19.notifyqueue.v1.LaneStats\x12.\n\x08webhooks\x18\x02 \x01(\x0b\x32\x1c.notifyqueue.v1.WebhookStats\x12+\n\x07workers\x18\x03 \x03(\x0b\x32\x1a.notifyqueue.v1.LiveWorker\"\xd9\x01\n\nLiveWorker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12+\n\x05phase\x18\x02 \x01(\x0e\x32\x1c.notifyqueue.v1.ProcessPhase\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0eheartbeat_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x05lanes\x18\x05 \x03(\x0b\x32\x18.notifyqueue.v1.LiveLane\"z\n\x08LiveLane\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12\x13\n\x0b\x63oncurrency\x18\x02 \x01(\x05\x12\x11\n\tin_flight\x18\x03 \x01(\x05\x12\x0c\n\x04sent\x18\x04 \x01(\x03\x12\x0e\n\x06unsent\x18\x05 \x01(\x03\"/\n\x0c\x42oundedCount\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x10\n\x08\x61t_least\x18\x02 \x01(\x08\"\x8f\x02\n\tLaneStats\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12)\n\x03\x64ue\x18\x02 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\x12/\n\tscheduled\x18\x03 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\x12\x30\n\nprocessing\x18\x04 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\x12&\n\x03lag\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\"\n\x04lane\x18\x06 \x01(\x0b\x32\x14.notifyqueue.v1.Lane\"\x9f\x01\n\x0cWebhookStats\x12\x30\n\nunassigned\x18\x01 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\x12-\n\x07pending\x18\x02 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\x12.\n\x08given_up\x18\x03 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount2\xe1\x08\n\tScheduler\x12q\n\x14ScheduleNotification\x12+.notifyqueue.v1.ScheduleNotificationRequest\x1a,.notifyqueue.v1.ScheduleNotificationResponse\x12\x83\x01\n\x1a\x42\x61tchScheduleNotifications\x12\x31.notifyqueue.v1.BatchScheduleNotificationsRequest\x1a\x32.notifyqueue.v1.BatchScheduleNotificationsResponse\x12g\n\x0fGetNotification\x12&.notifyqueue.v1.GetNotificationRequest\x1a\'.notifyqueue.v1.GetNotificationResponse\"\x03\x90\x02\x01\x12m\n\x11ListNotifications\x12(.notifyqueue.v1.ListNotificationsRequest\x1a).notifyqueue.v1.ListNotificationsResponse\"\x03\x90\x02\x01\x12p\n\x12\x43\x61ncelNotification\x12).notifyqueue.v1.CancelNotificationRequest\x1a*.notifyqueue.v1.CancelNotificationResponse\"\x03\x90\x02\x02\x12|\n\x16RescheduleNotification\x12-.notifyqueue.v1.RescheduleNotificationRequest\x1a..notifyqueue.v1.RescheduleNotificationResponse\"\x03\x90\x02\x02\x12\x7f\n\x17\x42ulkCancelNotifications\x12..notifyqueue.v1.BulkCancelNotificationsRequest\x1a/.notifyqueue.v1.BulkCancelNotificationsResponse\"\x03\x90\x02\x02\x12\x61\n\rGetQueueStats\x12$.notifyqueue.v1.GetQueueStatsRequest\x1a%.notifyqueue.v1.GetQueueStatsResponse\"\x03\x90\x02\x01\x12U\n\tPauseLane\x12 .notifyqueue.v1.PauseLaneRequest\x1a!.notifyqueue.v1.PauseLaneResponse\"\x03\x90\x02\x02\x12X\n\nResumeLane\x12!.notifyqueue.v1.ResumeLaneRequest\x1a\".notifyqueue.v1.ResumeLaneResponse\"\x03\x90\x02\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,42 +38,92 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SCHEDULENOTIFICATIONREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_SCHEDULENOTIFICATIONREQUEST_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_BATCHREFUSED_METADATAENTRY']._loaded_options = None
+  _globals['_BATCHREFUSED_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_SCHEDULER'].methods_by_name['GetNotification']._loaded_options = None
   _globals['_SCHEDULER'].methods_by_name['GetNotification']._serialized_options = b'\220\002\001'
   _globals['_SCHEDULER'].methods_by_name['ListNotifications']._loaded_options = None
   _globals['_SCHEDULER'].methods_by_name['ListNotifications']._serialized_options = b'\220\002\001'
   _globals['_SCHEDULER'].methods_by_name['CancelNotification']._loaded_options = None
   _globals['_SCHEDULER'].methods_by_name['CancelNotification']._serialized_options = b'\220\002\002'
+  _globals['_SCHEDULER'].methods_by_name['RescheduleNotification']._loaded_options = None
+  _globals['_SCHEDULER'].methods_by_name['RescheduleNotification']._serialized_options = b'\220\002\002'
+  _globals['_SCHEDULER'].methods_by_name['BulkCancelNotifications']._loaded_options = None
+  _globals['_SCHEDULER'].methods_by_name['BulkCancelNotifications']._serialized_options = b'\220\002\002'
   _globals['_SCHEDULER'].methods_by_name['GetQueueStats']._loaded_options = None
   _globals['_SCHEDULER'].methods_by_name['GetQueueStats']._serialized_options = b'\220\002\001'
-  _globals['_SCHEDULENOTIFICATIONREQUEST']._serialized_start=151
-  _globals['_SCHEDULENOTIFICATIONREQUEST']._serialized_end=883
-  _globals['_SCHEDULENOTIFICATIONREQUEST_LABELSENTRY']._serialized_start=797
-  _globals['_SCHEDULENOTIFICATIONREQUEST_LABELSENTRY']._serialized_end=842
-  _globals['_SCHEDULENOTIFICATIONRESPONSE']._serialized_start=885
-  _globals['_SCHEDULENOTIFICATIONRESPONSE']._serialized_end=985
-  _globals['_GETNOTIFICATIONREQUEST']._serialized_start=987
-  _globals['_GETNOTIFICATIONREQUEST']._serialized_end=1098
-  _globals['_GETNOTIFICATIONRESPONSE']._serialized_start=1100
-  _globals['_GETNOTIFICATIONRESPONSE']._serialized_end=1177
-  _globals['_LISTNOTIFICATIONSREQUEST']._serialized_start=1179
-  _globals['_LISTNOTIFICATIONSREQUEST']._serialized_end=1296
-  _globals['_LISTNOTIFICATIONSRESPONSE']._serialized_start=1298
-  _globals['_LISTNOTIFICATIONSRESPONSE']._serialized_end=1403
-  _globals['_CANCELNOTIFICATIONREQUEST']._serialized_start=1405
-  _globals['_CANCELNOTIFICATIONREQUEST']._serialized_end=1509
-  _globals['_CANCELNOTIFICATIONRESPONSE']._serialized_start=1511
-  _globals['_CANCELNOTIFICATIONRESPONSE']._serialized_end=1591
-  _globals['_GETQUEUESTATSREQUEST']._serialized_start=1593
-  _globals['_GETQUEUESTATSREQUEST']._serialized_end=1615
-  _globals['_GETQUEUESTATSRESPONSE']._serialized_start=1617
-  _globals['_GETQUEUESTATSRESPONSE']._serialized_end=1730
-  _globals['_BOUNDEDCOUNT']._serialized_start=1732
-  _globals['_BOUNDEDCOUNT']._serialized_end=1779
-  _globals['_LANESTATS']._serialized_start=1782
-  _globals['_LANESTATS']._serialized_end=2017
-  _globals['_WEBHOOKSTATS']._serialized_start=2020
-  _globals['_WEBHOOKSTATS']._serialized_end=2179
-  _globals['_SCHEDULER']._serialized_start=2182
-  _globals['_SCHEDULER']._serialized_end=2737
+  _globals['_SCHEDULER'].methods_by_name['PauseLane']._loaded_options = None
+  _globals['_SCHEDULER'].methods_by_name['PauseLane']._serialized_options = b'\220\002\002'
+  _globals['_SCHEDULER'].methods_by_name['ResumeLane']._loaded_options = None
+  _globals['_SCHEDULER'].methods_by_name['ResumeLane']._serialized_options = b'\220\002\002'
+  _globals['_SCHEDULENOTIFICATIONREQUEST']._serialized_start=210
+  _globals['_SCHEDULENOTIFICATIONREQUEST']._serialized_end=942
+  _globals['_SCHEDULENOTIFICATIONREQUEST_LABELSENTRY']._serialized_start=856
+  _globals['_SCHEDULENOTIFICATIONREQUEST_LABELSENTRY']._serialized_end=901
+  _globals['_SCHEDULENOTIFICATIONRESPONSE']._serialized_start=944
+  _globals['_SCHEDULENOTIFICATIONRESPONSE']._serialized_end=1044
+  _globals['_BATCHSCHEDULENOTIFICATIONSREQUEST']._serialized_start=1046
+  _globals['_BATCHSCHEDULENOTIFICATIONSREQUEST']._serialized_end=1144
+  _globals['_BATCHSCHEDULENOTIFICATIONSRESPONSE']._serialized_start=1146
+  _globals['_BATCHSCHEDULENOTIFICATIONSRESPONSE']._serialized_end=1228
+  _globals['_BATCHRESULT']._serialized_start=1230
+  _globals['_BATCHRESULT']._serialized_end=1353
+  _globals['_BATCHACCEPTED']._serialized_start=1355
+  _globals['_BATCHACCEPTED']._serialized_end=1413
+  _globals['_BATCHREFUSED']._serialized_start=1416
+  _globals['_BATCHREFUSED']._serialized_end=1717
+  _globals['_BATCHREFUSED_METADATAENTRY']._serialized_start=1670
+  _globals['_BATCHREFUSED_METADATAENTRY']._serialized_end=1717
+  _globals['_FIELDVIOLATION']._serialized_start=1719
+  _globals['_FIELDVIOLATION']._serialized_end=1771
+  _globals['_GETNOTIFICATIONREQUEST']._serialized_start=1773
+  _globals['_GETNOTIFICATIONREQUEST']._serialized_end=1884
+  _globals['_GETNOTIFICATIONRESPONSE']._serialized_start=1886
+  _globals['_GETNOTIFICATIONRESPONSE']._serialized_end=1963
+  _globals['_LISTNOTIFICATIONSREQUEST']._serialized_start=1965
+  _globals['_LISTNOTIFICATIONSREQUEST']._serialized_end=2082
+  _globals['_LISTNOTIFICATIONSRESPONSE']._serialized_start=2084
+  _globals['_LISTNOTIFICATIONSRESPONSE']._serialized_end=2189
+  _globals['_CANCELNOTIFICATIONREQUEST']._serialized_start=2191
+  _globals['_CANCELNOTIFICATIONREQUEST']._serialized_end=2295
+  _globals['_CANCELNOTIFICATIONRESPONSE']._serialized_start=2297
+  _globals['_CANCELNOTIFICATIONRESPONSE']._serialized_end=2377
+  _globals['_RESCHEDULENOTIFICATIONREQUEST']._serialized_start=2380
+  _globals['_RESCHEDULENOTIFICATIONREQUEST']._serialized_end=2631
+  _globals['_RESCHEDULENOTIFICATIONRESPONSE']._serialized_start=2633
+  _globals['_RESCHEDULENOTIFICATIONRESPONSE']._serialized_end=2717
+  _globals['_BULKCANCELNOTIFICATIONSREQUEST']._serialized_start=2720
+  _globals['_BULKCANCELNOTIFICATIONSREQUEST']._serialized_end=2852
+  _globals['_BULKCANCELNOTIFICATIONSRESPONSE']._serialized_start=2854
+  _globals['_BULKCANCELNOTIFICATIONSRESPONSE']._serialized_end=2955
+  _globals['_PAUSELANEREQUEST']._serialized_start=2957
+  _globals['_PAUSELANEREQUEST']._serialized_end=3033
+  _globals['_PAUSELANERESPONSE']._serialized_start=3035
+  _globals['_PAUSELANERESPONSE']._serialized_end=3090
+  _globals['_RESUMELANEREQUEST']._serialized_start=3092
+  _globals['_RESUMELANEREQUEST']._serialized_end=3169
+  _globals['_RESUMELANERESPONSE']._serialized_start=3171
+  _globals['_RESUMELANERESPONSE']._serialized_end=3227
+  _globals['_LANE']._serialized_start=3230
+  _globals['_LANE']._serialized_end=3418
+  _globals['_LANEPAUSE']._serialized_start=3420
+  _globals['_LANEPAUSE']._serialized_end=3504
+  _globals['_OPENBREAKER']._serialized_start=3506
+  _globals['_OPENBREAKER']._serialized_end=3624
+  _globals['_GETQUEUESTATSREQUEST']._serialized_start=3626
+  _globals['_GETQUEUESTATSREQUEST']._serialized_end=3648
+  _globals['_GETQUEUESTATSRESPONSE']._serialized_start=3651
+  _globals['_GETQUEUESTATSRESPONSE']._serialized_end=3809
+  _globals['_LIVEWORKER']._serialized_start=3812
+  _globals['_LIVEWORKER']._serialized_end=4029
+  _globals['_LIVELANE']._serialized_start=4031
+  _globals['_LIVELANE']._serialized_end=4153
+  _globals['_BOUNDEDCOUNT']._serialized_start=4155
+  _globals['_BOUNDEDCOUNT']._serialized_end=4202
+  _globals['_LANESTATS']._serialized_start=4205
+  _globals['_LANESTATS']._serialized_end=4476
+  _globals['_WEBHOOKSTATS']._serialized_start=4479
+  _globals['_WEBHOOKSTATS']._serialized_end=4638
+  _globals['_SCHEDULER']._serialized_start=4641
+  _globals['_SCHEDULER']._serialized_end=5762
 # @@protoc_insertion_point(module_scope)

@@ -9,7 +9,9 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from notifyqueue.v1 import errors_pb2 as _errors_pb2
 from notifyqueue.v1 import notification_pb2 as _notification_pb2
+from notifyqueue.v1 import process_pb2 as _process_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -23,8 +25,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ScheduleNotificationRequest(_message.Message):
-    """A notification to accept. This version delivers mail: `address` with `email` content; the other kinds of recipient
-    and content are refused by name.
+    """A notification to accept. This version takes an `address` with `email`, `sms` or `push` content; subscribers and
+    templates are refused by name.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -68,7 +70,10 @@ class ScheduleNotificationRequest(_message.Message):
     idempotency_key: _builtins.str
     """Required, 1 to 255 characters. What makes a repetition the same request."""
     address: _builtins.str
-    """Where it goes. For mail at most 254 characters."""
+    """Where it goes. For mail an address of at most 254 characters; for text messages a telephone number with its
+    country code (`+44 7700 900123`) or in the national form of the tenant's region, at most 64 characters; for push
+    the token of a device, 1 to 2,048 printable ASCII characters without spaces.
+    """
     subscriber: _builtins.str
     """A subscriber's name, whose address on the channel is taken."""
     priority: _notification_pb2.Priority.ValueType
@@ -185,6 +190,206 @@ class ScheduleNotificationResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScheduleNotificationResponse: _TypeAlias = ScheduleNotificationResponse  # noqa: Y015
+
+@_typing.final
+class BatchScheduleNotificationsRequest(_message.Message):
+    """Notifications to accept."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScheduleNotificationRequest]:
+        """1 to 1,000, and 4 MiB in all."""
+
+    def __init__(
+        self,
+        *,
+        requests: _abc.Iterable[Global___ScheduleNotificationRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchScheduleNotificationsRequest: _TypeAlias = BatchScheduleNotificationsRequest  # noqa: Y015
+
+@_typing.final
+class BatchScheduleNotificationsResponse(_message.Message):
+    """What became of each."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchResult]:
+        """One per request, in the same order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___BatchResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchScheduleNotificationsResponse: _TypeAlias = BatchScheduleNotificationsResponse  # noqa: Y015
+
+@_typing.final
+class BatchResult(_message.Message):
+    """What became of one request of a batch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def accepted(self) -> Global___BatchAccepted:
+        """It is stored."""
+
+    @_builtins.property
+    def refused(self) -> Global___BatchRefused:
+        """It is not, for this reason."""
+
+    def __init__(
+        self,
+        *,
+        accepted: Global___BatchAccepted | None = ...,
+        refused: Global___BatchRefused | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "refused", b"refused", "result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "refused", b"refused", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["accepted", "refused"]  # noqa: Y015
+    _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
+
+Global___BatchResult: _TypeAlias = BatchResult  # noqa: Y015
+
+@_typing.final
+class BatchAccepted(_message.Message):
+    """A request that is stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTIFICATION_ID_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
+    notification_id: _builtins.str
+    """The notification's id."""
+    replayed: _builtins.bool
+    """Whether it was accepted earlier, under the same key."""
+    def __init__(
+        self,
+        *,
+        notification_id: _builtins.str = ...,
+        replayed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["notification_id", b"notification_id", "replayed", b"replayed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchAccepted: _TypeAlias = BatchAccepted  # noqa: Y015
+
+@_typing.final
+class BatchRefused(_message.Message):
+    """A request that was refused: what a call of its own would have answered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CODE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    VIOLATIONS_FIELD_NUMBER: _builtins.int
+    RETRY_DELAY_FIELD_NUMBER: _builtins.int
+    code: _builtins.int
+    """A number of google.rpc.Code."""
+    reason: _errors_pb2.ErrorReason.ValueType
+    """Why."""
+    message: _builtins.str
+    """What to tell a developer. No value of the request is in it."""
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """As in google.rpc.ErrorInfo."""
+
+    @_builtins.property
+    def violations(self) -> _containers.RepeatedCompositeFieldContainer[Global___FieldViolation]:
+        """At most 20, each the path of a field and what is wrong with it."""
+
+    @_builtins.property
+    def retry_delay(self) -> _duration_pb2.Duration:
+        """When to come back, where that helps."""
+
+    def __init__(
+        self,
+        *,
+        code: _builtins.int = ...,
+        reason: _errors_pb2.ErrorReason.ValueType = ...,
+        message: _builtins.str = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        violations: _abc.Iterable[Global___FieldViolation] | None = ...,
+        retry_delay: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_delay", b"retry_delay"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "metadata", b"metadata", "reason", b"reason", "retry_delay", b"retry_delay", "violations", b"violations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchRefused: _TypeAlias = BatchRefused  # noqa: Y015
+
+@_typing.final
+class FieldViolation(_message.Message):
+    """What is wrong with a field."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    field: _builtins.str
+    """Its path within the request."""
+    description: _builtins.str
+    """What is wrong with it."""
+    def __init__(
+        self,
+        *,
+        field: _builtins.str = ...,
+        description: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "field", b"field"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FieldViolation: _TypeAlias = FieldViolation  # noqa: Y015
 
 @_typing.final
 class GetNotificationRequest(_message.Message):
@@ -359,6 +564,355 @@ class CancelNotificationResponse(_message.Message):
 Global___CancelNotificationResponse: _TypeAlias = CancelNotificationResponse  # noqa: Y015
 
 @_typing.final
+class RescheduleNotificationRequest(_message.Message):
+    """Which notification to reschedule, and to when."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTIFICATION_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    DUE_TIME_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    notification_id: _builtins.str
+    """Its id."""
+    idempotency_key: _builtins.str
+    """The caller's key."""
+    priority: _notification_pb2.Priority.ValueType
+    """Default: as it was. This or `due` is required."""
+    reason: _builtins.str
+    """Why, for the timeline. At most 255 characters."""
+    @_builtins.property
+    def due_time(self) -> _timestamp_pb2.Timestamp:
+        """At this time. In the past means now; more than 24 hours in the past or more than 365 days ahead is refused."""
+
+    @_builtins.property
+    def delay(self) -> _duration_pb2.Duration:
+        """This long after now, and if the call is repeated, after that. 0 to 365 days."""
+
+    def __init__(
+        self,
+        *,
+        notification_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        due_time: _timestamp_pb2.Timestamp | None = ...,
+        delay: _duration_pb2.Duration | None = ...,
+        priority: _notification_pb2.Priority.ValueType = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "due", b"due", "due_time", b"due_time", "idempotency_key", b"idempotency_key", "key", b"key", "notification_id", b"notification_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "due", b"due", "due_time", b"due_time", "idempotency_key", b"idempotency_key", "key", b"key", "notification_id", b"notification_id", "priority", b"priority", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_due: _TypeAlias = _typing.Literal["due_time", "delay"]  # noqa: Y015
+    _WhichOneofArgType_due: _TypeAlias = _typing.Literal["due", b"due"]  # noqa: Y015
+    _WhichOneofReturnType_key: _TypeAlias = _typing.Literal["notification_id", "idempotency_key"]  # noqa: Y015
+    _WhichOneofArgType_key: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_due) -> _WhichOneofReturnType_due | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_key) -> _WhichOneofReturnType_key | None: ...
+
+Global___RescheduleNotificationRequest: _TypeAlias = RescheduleNotificationRequest  # noqa: Y015
+
+@_typing.final
+class RescheduleNotificationResponse(_message.Message):
+    """The rescheduled notification."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTIFICATION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def notification(self) -> _notification_pb2.Notification:
+        """As it is now: PENDING."""
+
+    def __init__(
+        self,
+        *,
+        notification: _notification_pb2.Notification | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["notification", b"notification"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["notification", b"notification"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RescheduleNotificationResponse: _TypeAlias = RescheduleNotificationResponse  # noqa: Y015
+
+@_typing.final
+class BulkCancelNotificationsRequest(_message.Message):
+    """Which notifications to cancel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """At most this many. 0 means 100; at most 1,000."""
+    dry_run: _builtins.bool
+    """Only count."""
+    reason: _builtins.str
+    """Why, for the timelines. At most 255 characters."""
+    @_builtins.property
+    def filter(self) -> _notification_pb2.NotificationFilter:
+        """Required, with at least one condition besides `status`, which may be left out or PENDING."""
+
+    def __init__(
+        self,
+        *,
+        filter: _notification_pb2.NotificationFilter | None = ...,
+        limit: _builtins.int = ...,
+        dry_run: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter", "limit", b"limit", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BulkCancelNotificationsRequest: _TypeAlias = BulkCancelNotificationsRequest  # noqa: Y015
+
+@_typing.final
+class BulkCancelNotificationsResponse(_message.Message):
+    """What was cancelled."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
+    cancelled: _builtins.int
+    """How many were cancelled, or with `dry_run` would be."""
+    @_builtins.property
+    def remaining(self) -> Global___BoundedCount:
+        """How many more fit. Counted up to 10,000, or as far as half of the call's time went: `at_least` says that there may
+        be more, and calling again goes on with them.
+        """
+
+    def __init__(
+        self,
+        *,
+        cancelled: _builtins.int = ...,
+        remaining: Global___BoundedCount | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["remaining", b"remaining"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "remaining", b"remaining"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BulkCancelNotificationsResponse: _TypeAlias = BulkCancelNotificationsResponse  # noqa: Y015
+
+@_typing.final
+class PauseLaneRequest(_message.Message):
+    """Which lane to pause."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    channel: _notification_pb2.Channel.ValueType
+    """Required."""
+    reason: _builtins.str
+    """Why, for everybody who wonders. 1 to 255 characters."""
+    def __init__(
+        self,
+        *,
+        channel: _notification_pb2.Channel.ValueType = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseLaneRequest: _TypeAlias = PauseLaneRequest  # noqa: Y015
+
+@_typing.final
+class PauseLaneResponse(_message.Message):
+    """The paused lane."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lane(self) -> Global___Lane:
+        """As it is now."""
+
+    def __init__(
+        self,
+        *,
+        lane: Global___Lane | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseLaneResponse: _TypeAlias = PauseLaneResponse  # noqa: Y015
+
+@_typing.final
+class ResumeLaneRequest(_message.Message):
+    """Which lane to resume."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    channel: _notification_pb2.Channel.ValueType
+    """Required."""
+    reason: _builtins.str
+    """Why. At most 255 characters."""
+    def __init__(
+        self,
+        *,
+        channel: _notification_pb2.Channel.ValueType = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeLaneRequest: _TypeAlias = ResumeLaneRequest  # noqa: Y015
+
+@_typing.final
+class ResumeLaneResponse(_message.Message):
+    """The lane, going on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lane(self) -> Global___Lane:
+        """As it is now."""
+
+    def __init__(
+        self,
+        *,
+        lane: Global___Lane | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lane", b"lane"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeLaneResponse: _TypeAlias = ResumeLaneResponse  # noqa: Y015
+
+@_typing.final
+class Lane(_message.Message):
+    """A lane, as all workers see it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    PAUSE_FIELD_NUMBER: _builtins.int
+    OPEN_BREAKER_FIELD_NUMBER: _builtins.int
+    HOLD_TIME_FIELD_NUMBER: _builtins.int
+    channel: _notification_pb2.Channel.ValueType
+    """Which lane."""
+    @_builtins.property
+    def pause(self) -> Global___LanePause:
+        """Set while somebody has paused it."""
+
+    @_builtins.property
+    def open_breaker(self) -> Global___OpenBreaker:
+        """Set while its breaker is open: its provider fails, and one notification at a time tries whether it still does."""
+
+    @_builtins.property
+    def hold_time(self) -> _timestamp_pb2.Timestamp:
+        """Until when its provider asked to be left alone, if it did."""
+
+    def __init__(
+        self,
+        *,
+        channel: _notification_pb2.Channel.ValueType = ...,
+        pause: Global___LanePause | None = ...,
+        open_breaker: Global___OpenBreaker | None = ...,
+        hold_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hold_time", b"hold_time", "open_breaker", b"open_breaker", "pause", b"pause"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "hold_time", b"hold_time", "open_breaker", b"open_breaker", "pause", b"pause"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lane: _TypeAlias = Lane  # noqa: Y015
+
+@_typing.final
+class LanePause(_message.Message):
+    """A pause, by a person."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    actor: _builtins.str
+    """Which key did it. Only with a PLATFORM key."""
+    reason: _builtins.str
+    """Why."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """Since when."""
+
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        actor: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "reason", b"reason", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LanePause: _TypeAlias = LanePause  # noqa: Y015
+
+@_typing.final
+class OpenBreaker(_message.Message):
+    """A breaker that is open. It closes by itself when a probe is answered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    PROBE_TIME_FIELD_NUMBER: _builtins.int
+    cause: _builtins.str
+    """The provider's code of the last failure before it opened."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """Since when."""
+
+    @_builtins.property
+    def probe_time(self) -> _timestamp_pb2.Timestamp:
+        """When the next probe may start."""
+
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        cause: _builtins.str = ...,
+        probe_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["probe_time", b"probe_time", "time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "probe_time", b"probe_time", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenBreaker: _TypeAlias = OpenBreaker  # noqa: Y015
+
+@_typing.final
 class GetQueueStatsRequest(_message.Message):
     """The tenant's queue."""
 
@@ -383,6 +937,7 @@ class GetQueueStatsResponse(_message.Message):
 
     LANES_FIELD_NUMBER: _builtins.int
     WEBHOOKS_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneStats]:
         """Every lane, also empty ones."""
@@ -391,19 +946,106 @@ class GetQueueStatsResponse(_message.Message):
     def webhooks(self) -> Global___WebhookStats:
         """Webhooks that are still to be delivered."""
 
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___LiveWorker]:
+        """The workers that are alive. Only with a PLATFORM key."""
+
     def __init__(
         self,
         *,
         lanes: _abc.Iterable[Global___LaneStats] | None = ...,
         webhooks: Global___WebhookStats | None = ...,
+        workers: _abc.Iterable[Global___LiveWorker] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["webhooks", b"webhooks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lanes", b"lanes", "webhooks", b"webhooks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lanes", b"lanes", "webhooks", b"webhooks", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetQueueStatsResponse: _TypeAlias = GetQueueStatsResponse  # noqa: Y015
+
+@_typing.final
+class LiveWorker(_message.Message):
+    """A worker whose last sign of life is fresh."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_TIME_FIELD_NUMBER: _builtins.int
+    LANES_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    """A fresh UUID per process start."""
+    phase: _process_pb2.ProcessPhase.ValueType
+    """Where the process is in its life."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was first seen."""
+
+    @_builtins.property
+    def heartbeat_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was last seen."""
+
+    @_builtins.property
+    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LiveLane]:
+        """Every lane it serves."""
+
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        phase: _process_pb2.ProcessPhase.ValueType = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        heartbeat_time: _timestamp_pb2.Timestamp | None = ...,
+        lanes: _abc.Iterable[Global___LiveLane] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_time", b"heartbeat_time", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_time", b"heartbeat_time", "lanes", b"lanes", "phase", b"phase", "start_time", b"start_time", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveWorker: _TypeAlias = LiveWorker  # noqa: Y015
+
+@_typing.final
+class LiveLane(_message.Message):
+    """A lane in a worker, when the worker was last seen."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    CONCURRENCY_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    SENT_FIELD_NUMBER: _builtins.int
+    UNSENT_FIELD_NUMBER: _builtins.int
+    channel: _notification_pb2.Channel.ValueType
+    """Which lane."""
+    concurrency: _builtins.int
+    """How many it may hold at once."""
+    in_flight: _builtins.int
+    """How many it held."""
+    sent: _builtins.int
+    """Attempts since its start that ended as SENT."""
+    unsent: _builtins.int
+    """Attempts since its start that ended otherwise."""
+    def __init__(
+        self,
+        *,
+        channel: _notification_pb2.Channel.ValueType = ...,
+        concurrency: _builtins.int = ...,
+        in_flight: _builtins.int = ...,
+        sent: _builtins.int = ...,
+        unsent: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "concurrency", b"concurrency", "in_flight", b"in_flight", "sent", b"sent", "unsent", b"unsent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveLane: _TypeAlias = LiveLane  # noqa: Y015
 
 @_typing.final
 class BoundedCount(_message.Message):
@@ -442,6 +1084,7 @@ class LaneStats(_message.Message):
     SCHEDULED_FIELD_NUMBER: _builtins.int
     PROCESSING_FIELD_NUMBER: _builtins.int
     LAG_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
     channel: _notification_pb2.Channel.ValueType
     """Which lane."""
     @_builtins.property
@@ -460,6 +1103,10 @@ class LaneStats(_message.Message):
     def lag(self) -> _duration_pb2.Duration:
         """How long the oldest due one has waited to be claimed. The signal to add workers."""
 
+    @_builtins.property
+    def lane(self) -> Global___Lane:
+        """Whether it runs."""
+
     def __init__(
         self,
         *,
@@ -468,10 +1115,11 @@ class LaneStats(_message.Message):
         scheduled: Global___BoundedCount | None = ...,
         processing: Global___BoundedCount | None = ...,
         lag: _duration_pb2.Duration | None = ...,
+        lane: Global___Lane | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "lag", b"lag", "processing", b"processing", "scheduled", b"scheduled"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "lag", b"lag", "lane", b"lane", "processing", b"processing", "scheduled", b"scheduled"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "due", b"due", "lag", b"lag", "processing", b"processing", "scheduled", b"scheduled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "due", b"due", "lag", b"lag", "lane", b"lane", "processing", b"processing", "scheduled", b"scheduled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -40,6 +40,11 @@ class SchedulerStub:
                 request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.ScheduleNotificationRequest.SerializeToString,
                 response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.ScheduleNotificationResponse.FromString,
                 _registered_method=True)
+        self.BatchScheduleNotifications = channel.unary_unary(
+                '/notifyqueue.v1.Scheduler/BatchScheduleNotifications',
+                request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.BatchScheduleNotificationsRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.BatchScheduleNotificationsResponse.FromString,
+                _registered_method=True)
         self.GetNotification = channel.unary_unary(
                 '/notifyqueue.v1.Scheduler/GetNotification',
                 request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.GetNotificationRequest.SerializeToString,
@@ -55,10 +60,30 @@ class SchedulerStub:
                 request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.CancelNotificationRequest.SerializeToString,
                 response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.CancelNotificationResponse.FromString,
                 _registered_method=True)
+        self.RescheduleNotification = channel.unary_unary(
+                '/notifyqueue.v1.Scheduler/RescheduleNotification',
+                request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.RescheduleNotificationRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.RescheduleNotificationResponse.FromString,
+                _registered_method=True)
+        self.BulkCancelNotifications = channel.unary_unary(
+                '/notifyqueue.v1.Scheduler/BulkCancelNotifications',
+                request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.BulkCancelNotificationsRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.BulkCancelNotificationsResponse.FromString,
+                _registered_method=True)
         self.GetQueueStats = channel.unary_unary(
                 '/notifyqueue.v1.Scheduler/GetQueueStats',
                 request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.GetQueueStatsRequest.SerializeToString,
                 response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.GetQueueStatsResponse.FromString,
+                _registered_method=True)
+        self.PauseLane = channel.unary_unary(
+                '/notifyqueue.v1.Scheduler/PauseLane',
+                request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.PauseLaneRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.PauseLaneResponse.FromString,
+                _registered_method=True)
+        self.ResumeLane = channel.unary_unary(
+                '/notifyqueue.v1.Scheduler/ResumeLane',
+                request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.ResumeLaneRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.ResumeLaneResponse.FromString,
                 _registered_method=True)
 
 
@@ -70,6 +95,16 @@ class SchedulerServicer:
         """Accepts a notification. When the answer arrives it is stored, and will end in a terminal status.
         The same request again answers the stored notification with `replayed`; another one under the same key is
         IDEMPOTENCY_KEY_REUSED. After any doubt (a lost connection, a deadline), repeat it as it was.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BatchScheduleNotifications(self, request, context):
+        """Accepts up to 1,000 notifications, each on its own: the results stand in the order of the requests, and one that is
+        refused costs the others nothing. A key that is there twice is answered twice, as if the two had been sent one after
+        the other. All of it may be repeated as it was: what is stored is answered as `replayed`. Where the database
+        answered nothing at all, the call itself is DATABASE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,8 +132,39 @@ class SchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RescheduleNotification(self, request, context):
+        """Gives a notification that no worker has taken another due time or priority, or both. Anything but PENDING is
+        STATUS_CONFLICT with the status it has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BulkCancelNotifications(self, request, context):
+        """Cancels notifications that fit a filter and are PENDING, newest first. It works in parts: what it has cancelled
+        stays so, also where the call then fails.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetQueueStats(self, request, context):
-        """How much waits, for how long, and how much is under way.
+        """How much waits, for how long, and how much is under way: the tenant's, or with a PLATFORM key everybody's.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseLane(self, request, context):
+        """Stops a lane on every worker: once this answers, no further notification of the channel is claimed. What is under
+        way is finished, and nothing is refused: it waits. Pausing it again keeps who did it first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeLane(self, request, context):
+        """Lets a paused lane go on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,6 +177,11 @@ def add_SchedulerServicer_to_server(servicer, server):
                     servicer.ScheduleNotification,
                     request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.ScheduleNotificationRequest.FromString,
                     response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.ScheduleNotificationResponse.SerializeToString,
+            ),
+            'BatchScheduleNotifications': grpc.unary_unary_rpc_method_handler(
+                    servicer.BatchScheduleNotifications,
+                    request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.BatchScheduleNotificationsRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.BatchScheduleNotificationsResponse.SerializeToString,
             ),
             'GetNotification': grpc.unary_unary_rpc_method_handler(
                     servicer.GetNotification,
@@ -127,10 +198,30 @@ def add_SchedulerServicer_to_server(servicer, server):
                     request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.CancelNotificationRequest.FromString,
                     response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.CancelNotificationResponse.SerializeToString,
             ),
+            'RescheduleNotification': grpc.unary_unary_rpc_method_handler(
+                    servicer.RescheduleNotification,
+                    request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.RescheduleNotificationRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.RescheduleNotificationResponse.SerializeToString,
+            ),
+            'BulkCancelNotifications': grpc.unary_unary_rpc_method_handler(
+                    servicer.BulkCancelNotifications,
+                    request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.BulkCancelNotificationsRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.BulkCancelNotificationsResponse.SerializeToString,
+            ),
             'GetQueueStats': grpc.unary_unary_rpc_method_handler(
                     servicer.GetQueueStats,
                     request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.GetQueueStatsRequest.FromString,
                     response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.GetQueueStatsResponse.SerializeToString,
+            ),
+            'PauseLane': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseLane,
+                    request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.PauseLaneRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.PauseLaneResponse.SerializeToString,
+            ),
+            'ResumeLane': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeLane,
+                    request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.ResumeLaneRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.ResumeLaneResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -161,6 +252,33 @@ class Scheduler:
             '/notifyqueue.v1.Scheduler/ScheduleNotification',
             notifyqueue_dot_v1_dot_scheduler__pb2.ScheduleNotificationRequest.SerializeToString,
             notifyqueue_dot_v1_dot_scheduler__pb2.ScheduleNotificationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BatchScheduleNotifications(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/notifyqueue.v1.Scheduler/BatchScheduleNotifications',
+            notifyqueue_dot_v1_dot_scheduler__pb2.BatchScheduleNotificationsRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_scheduler__pb2.BatchScheduleNotificationsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -253,6 +371,60 @@ class Scheduler:
             _registered_method=True)
 
     @staticmethod
+    def RescheduleNotification(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/notifyqueue.v1.Scheduler/RescheduleNotification',
+            notifyqueue_dot_v1_dot_scheduler__pb2.RescheduleNotificationRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_scheduler__pb2.RescheduleNotificationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BulkCancelNotifications(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/notifyqueue.v1.Scheduler/BulkCancelNotifications',
+            notifyqueue_dot_v1_dot_scheduler__pb2.BulkCancelNotificationsRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_scheduler__pb2.BulkCancelNotificationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetQueueStats(request,
             target,
             options=(),
@@ -269,6 +441,60 @@ class Scheduler:
             '/notifyqueue.v1.Scheduler/GetQueueStats',
             notifyqueue_dot_v1_dot_scheduler__pb2.GetQueueStatsRequest.SerializeToString,
             notifyqueue_dot_v1_dot_scheduler__pb2.GetQueueStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseLane(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/notifyqueue.v1.Scheduler/PauseLane',
+            notifyqueue_dot_v1_dot_scheduler__pb2.PauseLaneRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_scheduler__pb2.PauseLaneResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeLane(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/notifyqueue.v1.Scheduler/ResumeLane',
+            notifyqueue_dot_v1_dot_scheduler__pb2.ResumeLaneRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_scheduler__pb2.ResumeLaneResponse.FromString,
             options,
             channel_credentials,
             insecure,

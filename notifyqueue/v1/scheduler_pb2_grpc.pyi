@@ -21,6 +21,12 @@ class SchedulerStub:
     The same request again answers the stored notification with `replayed`; another one under the same key is
     IDEMPOTENCY_KEY_REUSED. After any doubt (a lost connection, a deadline), repeat it as it was.
     """
+    BatchScheduleNotifications: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.BatchScheduleNotificationsRequest, _scheduler_pb2.BatchScheduleNotificationsResponse]
+    """Accepts up to 1,000 notifications, each on its own: the results stand in the order of the requests, and one that is
+    refused costs the others nothing. A key that is there twice is answered twice, as if the two had been sent one after
+    the other. All of it may be repeated as it was: what is stored is answered as `replayed`. Where the database
+    answered nothing at all, the call itself is DATABASE_UNAVAILABLE.
+    """
     GetNotification: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetNotificationRequest, _scheduler_pb2.GetNotificationResponse]
     """One notification, with its timeline where asked for."""
     ListNotifications: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListNotificationsRequest, _scheduler_pb2.ListNotificationsResponse]
@@ -29,8 +35,22 @@ class SchedulerStub:
     """Cancels a notification that no worker has taken. CANCELLED means that no call to a provider is made from then on.
     Cancelling it again answers it unchanged; anything else is STATUS_CONFLICT with the status it has.
     """
+    RescheduleNotification: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RescheduleNotificationRequest, _scheduler_pb2.RescheduleNotificationResponse]
+    """Gives a notification that no worker has taken another due time or priority, or both. Anything but PENDING is
+    STATUS_CONFLICT with the status it has.
+    """
+    BulkCancelNotifications: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.BulkCancelNotificationsRequest, _scheduler_pb2.BulkCancelNotificationsResponse]
+    """Cancels notifications that fit a filter and are PENDING, newest first. It works in parts: what it has cancelled
+    stays so, also where the call then fails.
+    """
     GetQueueStats: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetQueueStatsRequest, _scheduler_pb2.GetQueueStatsResponse]
-    """How much waits, for how long, and how much is under way."""
+    """How much waits, for how long, and how much is under way: the tenant's, or with a PLATFORM key everybody's."""
+    PauseLane: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.PauseLaneRequest, _scheduler_pb2.PauseLaneResponse]
+    """Stops a lane on every worker: once this answers, no further notification of the channel is claimed. What is under
+    way is finished, and nothing is refused: it waits. Pausing it again keeps who did it first.
+    """
+    ResumeLane: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ResumeLaneRequest, _scheduler_pb2.ResumeLaneResponse]
+    """Lets a paused lane go on."""
 
 class SchedulerServicer(metaclass=_abc_1.ABCMeta):
     """Accepts notifications and answers about them. Never delivers."""
@@ -44,6 +64,18 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
         """Accepts a notification. When the answer arrives it is stored, and will end in a terminal status.
         The same request again answers the stored notification with `replayed`; another one under the same key is
         IDEMPOTENCY_KEY_REUSED. After any doubt (a lost connection, a deadline), repeat it as it was.
+        """
+
+    @_abc_1.abstractmethod
+    def BatchScheduleNotifications(
+        self,
+        request: _scheduler_pb2.BatchScheduleNotificationsRequest,
+        context: _aio.ServicerContext[_scheduler_pb2.BatchScheduleNotificationsRequest, _abc.Awaitable[_scheduler_pb2.BatchScheduleNotificationsResponse]],
+    ) -> _abc.Awaitable[_scheduler_pb2.BatchScheduleNotificationsResponse]:
+        """Accepts up to 1,000 notifications, each on its own: the results stand in the order of the requests, and one that is
+        refused costs the others nothing. A key that is there twice is answered twice, as if the two had been sent one after
+        the other. All of it may be repeated as it was: what is stored is answered as `replayed`. Where the database
+        answered nothing at all, the call itself is DATABASE_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -73,11 +105,49 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def RescheduleNotification(
+        self,
+        request: _scheduler_pb2.RescheduleNotificationRequest,
+        context: _aio.ServicerContext[_scheduler_pb2.RescheduleNotificationRequest, _abc.Awaitable[_scheduler_pb2.RescheduleNotificationResponse]],
+    ) -> _abc.Awaitable[_scheduler_pb2.RescheduleNotificationResponse]:
+        """Gives a notification that no worker has taken another due time or priority, or both. Anything but PENDING is
+        STATUS_CONFLICT with the status it has.
+        """
+
+    @_abc_1.abstractmethod
+    def BulkCancelNotifications(
+        self,
+        request: _scheduler_pb2.BulkCancelNotificationsRequest,
+        context: _aio.ServicerContext[_scheduler_pb2.BulkCancelNotificationsRequest, _abc.Awaitable[_scheduler_pb2.BulkCancelNotificationsResponse]],
+    ) -> _abc.Awaitable[_scheduler_pb2.BulkCancelNotificationsResponse]:
+        """Cancels notifications that fit a filter and are PENDING, newest first. It works in parts: what it has cancelled
+        stays so, also where the call then fails.
+        """
+
+    @_abc_1.abstractmethod
     def GetQueueStats(
         self,
         request: _scheduler_pb2.GetQueueStatsRequest,
         context: _aio.ServicerContext[_scheduler_pb2.GetQueueStatsRequest, _abc.Awaitable[_scheduler_pb2.GetQueueStatsResponse]],
     ) -> _abc.Awaitable[_scheduler_pb2.GetQueueStatsResponse]:
-        """How much waits, for how long, and how much is under way."""
+        """How much waits, for how long, and how much is under way: the tenant's, or with a PLATFORM key everybody's."""
+
+    @_abc_1.abstractmethod
+    def PauseLane(
+        self,
+        request: _scheduler_pb2.PauseLaneRequest,
+        context: _aio.ServicerContext[_scheduler_pb2.PauseLaneRequest, _abc.Awaitable[_scheduler_pb2.PauseLaneResponse]],
+    ) -> _abc.Awaitable[_scheduler_pb2.PauseLaneResponse]:
+        """Stops a lane on every worker: once this answers, no further notification of the channel is claimed. What is under
+        way is finished, and nothing is refused: it waits. Pausing it again keeps who did it first.
+        """
+
+    @_abc_1.abstractmethod
+    def ResumeLane(
+        self,
+        request: _scheduler_pb2.ResumeLaneRequest,
+        context: _aio.ServicerContext[_scheduler_pb2.ResumeLaneRequest, _abc.Awaitable[_scheduler_pb2.ResumeLaneResponse]],
+    ) -> _abc.Awaitable[_scheduler_pb2.ResumeLaneResponse]:
+        """Lets a paused lane go on."""
 
 def add_SchedulerServicer_to_server(servicer: SchedulerServicer, server: _aio.Server) -> None: ...
