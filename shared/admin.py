@@ -1,48 +1,173 @@
-"""What the owner of the database does: `python -m shared.admin migrate | roles`, as the login of DATABASE_URL."""
+"""What the owner of the database does, as the login of DATABASE_URL: `python -m shared.admin`.
+
+migrate · roles · tenant create, set, list · key create, list, revoke · purge
+"""
 
 import argparse
 import asyncio
 import os
 import re
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
 
 import asyncpg
 
+from shared.access import Role
+from shared.api_keys import ApiKey
 from shared.migrations import MigrationError, migrate
+from shared.purge import purge
 from shared.roles import SERVICES, create_roles
 
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
 PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}")
+DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
+DISTINCT_DIGITS = 10  # 64 random ones practically never have fewer; what a person types does
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Unusable(Exception):
     """The command cannot be carried out as it was given."""
 
 
-def main() -> int:
-    """Exits with 0, or with 1 and one line that says what to change."""
-    arguments = _parser().parse_args()
+async def create_tenant(connection: Connection, tenant: str) -> None:
+    """Raises Unusable."""
     try:
-        asyncio.run(arguments.command(arguments))
+        await connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ($1)", tenant)
+    except asyncpg.UniqueViolationError:
+        raise Unusable(f"there is a tenant {tenant} already") from None
+    except asyncpg.CheckViolationError:
+        raise Unusable("ID must be 1 to 63 of a-z, 0-9, _ and -, and begin with a letter or digit") from None
+
+
+async def create_key(
+    connection: Connection,
+    role: Role,
+    tenant: str | None,
+    *,
+    name: str = "",
+    expires_in: timedelta | None = None,
+    given: ApiKey | None = None,
+) -> ApiKey:
+    """The only time that the key is to be had, unless it was `given`. Raises Unusable."""
+    if (tenant is None) != (role is Role.PLATFORM):
+        raise Unusable("--tenant must be given, except for the role PLATFORM, which has none")
+    key = given or ApiKey.new()
+    try:
+        await connection.execute(
+            """
+            INSERT INTO notifyqueue.api_keys (id, tenant_id, role, secret_hash, name, expires_at)
+            VALUES ($1, $2, $3, $4, $5, now() + $6::interval)
+            """,
+            *(key.id, tenant, role.value, key.secret_hash(), name, expires_in),
+        )
+    except asyncpg.UniqueViolationError:
+        if not await _is_stored(connection, key, role, tenant):
+            raise Unusable(f"there is a key {key.id} already, another one or a revoked one") from None
+    except asyncpg.ForeignKeyViolationError:
+        raise Unusable(f"there is no tenant {tenant}") from None
+    except asyncpg.CheckViolationError:
+        raise Unusable("--name must have at most 255 characters") from None
+    return key
+
+
+async def _is_stored(connection: Connection, key: ApiKey, role: Role, tenant: str | None) -> bool:
+    found = await connection.fetchval(
+        """
+        SELECT count(*) FROM notifyqueue.api_keys AS k
+        WHERE k.id = $1 AND k.secret_hash = $2 AND k.role = $3 AND k.tenant_id IS NOT DISTINCT FROM $4
+          AND k.revoked_at IS NULL
+        """,
+        *(key.id, key.secret_hash(), role.value, tenant),
+    )
+    return bool(found)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exits with 0, or with 1 and one line that says what to change."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        asyncio.run(chosen.command(chosen))
     except (Unusable, MigrationError) as error:
-        print(f"{arguments.name}: {error}", file=sys.stderr)
+        print(f"{chosen.noun}: {error}", file=sys.stderr)
         return 1
     except (OSError, asyncpg.PostgresError) as error:
-        print(f"{arguments.name}: the database refused ({type(error).__name__}): {error}", file=sys.stderr)
+        print(f"{chosen.noun}: the database refused ({type(error).__name__}): {error}", file=sys.stderr)
         return 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m shared.admin", description="Owner commands; see DATABASE_URL.")
-    commands = parser.add_subparsers(dest="name", required=True)
-    commands.add_parser("migrate", help="bring the schema up to date").set_defaults(command=_migrate)
-    roles = commands.add_parser(
+    commands = parser.add_subparsers(dest="noun", required=True)
+    _command(commands, "migrate", _migrate, "bring the schema up to date")
+    roles = _command(
+        commands,
         "roles",
-        help="make or renew one login per service, with passwords from NOTIFYQUEUE_<SERVICE>_PASSWORD",
+        _roles,
+        "make or renew one login per service, with passwords from NOTIFYQUEUE_<SERVICE>_PASSWORD",
     )
     roles.add_argument("--prefix", default="notifyqueue", help="the logins' names begin with it (default: %(default)s)")
-    roles.set_defaults(command=_roles)
+    _add_tenants(commands.add_parser("tenant", help="who there is").add_subparsers(required=True))
+    _add_keys(commands.add_parser("key", help="who may call").add_subparsers(required=True))
+    _add_purge(_command(commands, "purge", _purge, "remove dead notifications, with all that is about them"))
     return parser
+
+
+def _add_tenants(commands: Any) -> None:
+    create = _command(commands, "create", _tenant_create, "make one")
+    change = _command(commands, "set", _tenant_set, "change its bounds")
+    for command in (create, change):
+        command.add_argument("tenant", metavar="ID")
+        command.add_argument("--horizon", type=_duration, help="how far ahead it may schedule, such as 365d")
+        command.add_argument("--past-grace", type=_duration, help="how far back a due time may lie, such as 24h")
+        command.add_argument("--region", help="where telephone numbers without a country code are, such as GB")
+    _command(commands, "list", _tenant_list, "all of them")
+
+
+def _add_keys(commands: Any) -> None:
+    create = _command(commands, "create", _key_create, "make one; it is shown once, on the last line")
+    create.add_argument("--role", required=True, type=str.upper, choices=[role.value for role in Role])
+    create.add_argument("--tenant", help="whose it is; a PLATFORM key is nobody's")
+    create.add_argument("--name", default="", help="what it is for, at most 255 characters")
+    create.add_argument("--expires-in", type=_duration, help="such as 90d (default: never)")
+    create.add_argument("--from-env", metavar="NAME", help="take the key that this variable holds; for development")
+    listing = _command(commands, "list", _key_list, "what there is, without the secrets")
+    listing.add_argument("--tenant", help="only this one's")
+    revoke = _command(commands, "revoke", _key_revoke, "refuse it from now on; within 10 s everywhere")
+    revoke.add_argument("key_id", metavar="ID", help="the part between nq_ and the next _")
+
+
+def _add_purge(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--tenant", required=True, help="whose they are")
+    command.add_argument("--status", required=True, type=str.upper, choices=["FAILED", "DEAD_LETTERED"])
+    command.add_argument("--before", required=True, type=_before, help="when they ended: 2026-01-31T00:00Z, or 90d ago")
+    command.add_argument("--dry-run", action="store_true", help="count what would go")
+
+
+def _command(commands: Any, name: str, run: Any, purpose: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=purpose)
+    parser.set_defaults(command=run)
+    return parser
+
+
+def _duration(text: str) -> timedelta:
+    if not (found := DURATION.fullmatch(text)) or int(found[1]) > 365_000:
+        raise argparse.ArgumentTypeError("must be a number and s, m, h or d, such as 90d")
+    return timedelta(**{UNITS[found[2]]: int(found[1])})
+
+
+def _before(text: str) -> datetime | timedelta:
+    if DURATION.fullmatch(text):
+        return _duration(text)
+    with suppress(ValueError):
+        instant = datetime.fromisoformat(text)
+        if instant.tzinfo:
+            return instant
+    raise argparse.ArgumentTypeError("must be a time with its zone, 2026-01-31T00:00Z, or an age, 90d")
 
 
 async def _migrate(_: argparse.Namespace) -> None:
@@ -52,14 +177,127 @@ async def _migrate(_: argparse.Namespace) -> None:
     print("the schema is up to date")
 
 
-async def _roles(arguments: argparse.Namespace) -> None:
-    if not PREFIX.fullmatch(arguments.prefix):
+async def _roles(chosen: argparse.Namespace) -> None:
+    if not PREFIX.fullmatch(chosen.prefix):
         raise Unusable("--prefix must be a lower-case name of at most 31 characters")
     passwords = {service: os.environ.get(f"NOTIFYQUEUE_{service.upper()}_PASSWORD", "") for service in SERVICES}
     if missing := [f"NOTIFYQUEUE_{service.upper()}_PASSWORD" for service in SERVICES if not passwords[service]]:
         raise Unusable(f"set {', '.join(missing)}")
-    for service, name in (await create_roles(_url(), arguments.prefix, passwords)).items():
+    for service, name in (await create_roles(_url(), chosen.prefix, passwords)).items():
         print(f"{service} logs in as {name}")
+
+
+async def _tenant_create(chosen: argparse.Namespace) -> None:
+    async with _connected() as connection, connection.transaction():
+        await create_tenant(connection, chosen.tenant)
+        await _set_bounds(connection, chosen)
+    print(f"tenant {chosen.tenant} is there")
+
+
+async def _tenant_set(chosen: argparse.Namespace) -> None:
+    async with _connected() as connection:
+        await _set_bounds(connection, chosen)
+    print(f"tenant {chosen.tenant} is set")
+
+
+async def _set_bounds(connection: Connection, chosen: argparse.Namespace) -> None:
+    """What was not given stays as it is."""
+    try:
+        changed = await connection.fetch(
+            """
+            UPDATE notifyqueue.tenants AS t
+            SET horizon = coalesce($2, t.horizon), past_grace = coalesce($3, t.past_grace),
+              region = coalesce($4, t.region)
+            WHERE t.id = $1
+            RETURNING t.id
+            """,
+            *(chosen.tenant, chosen.horizon, chosen.past_grace, chosen.region),
+        )
+    except asyncpg.CheckViolationError as error:
+        faulty = "--region must be two capital letters" if "region" in str(error) else "--horizon must be more than 0"
+        raise Unusable(faulty) from None
+    if not changed:
+        raise Unusable(f"there is no tenant {chosen.tenant}")
+
+
+async def _tenant_list(_: argparse.Namespace) -> None:
+    async with _connected() as connection:
+        for row in await connection.fetch(
+            "SELECT t.id, t.horizon::text, t.past_grace::text, coalesce(t.region, 'none') AS region "
+            "FROM notifyqueue.tenants AS t ORDER BY t.id"
+        ):
+            print(f"{row['id']}  horizon {row['horizon']}  past grace {row['past_grace']}  region {row['region']}")
+
+
+async def _key_create(chosen: argparse.Namespace) -> None:
+    given = _given_key(chosen.from_env) if chosen.from_env else None
+    async with _connected() as connection:
+        key = await create_key(
+            connection, Role(chosen.role), chosen.tenant, name=chosen.name, expires_in=chosen.expires_in, given=given
+        )
+    print(f"key {key.id}, {chosen.role} of {chosen.tenant or 'the platform'}; nobody can show it again:")
+    print(key.reveal())
+
+
+def _given_key(variable: str) -> ApiKey:
+    key = ApiKey.parse(os.environ.get(variable, ""))
+    if key is None or len(set(key.secret)) < DISTINCT_DIGITS:
+        raise Unusable(f"{variable} must be nq_, 12 hexadecimal digits, _ and 64 random ones, all in lower case")
+    return key
+
+
+async def _key_list(chosen: argparse.Namespace) -> None:
+    async with _connected() as connection:
+        for row in await connection.fetch(
+            """
+            SELECT k.id, k.role, coalesce(k.tenant_id, '-') AS tenant, k.name,
+              to_char(k.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI"Z"') AS made,
+              CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.expires_at <= now() THEN 'expired'
+                WHEN k.expires_at IS NULL THEN 'good'
+                ELSE to_char(k.expires_at AT TIME ZONE 'UTC', '"good until" YYYY-MM-DD"T"HH24:MI"Z"')
+              END AS standing
+            FROM notifyqueue.api_keys AS k
+            WHERE $1::text IS NULL OR k.tenant_id = $1
+            ORDER BY k.tenant_id, k.created_at, k.id
+            """,
+            chosen.tenant,
+        ):
+            facts = (row["id"], f"{row['role']:<8}", row["tenant"], row["made"], row["standing"], row["name"])
+            print("  ".join(facts).rstrip())
+
+
+async def _key_revoke(chosen: argparse.Namespace) -> None:
+    async with _connected() as connection:
+        if not await connection.fetch(
+            """
+            UPDATE notifyqueue.api_keys AS k SET revoked_at = coalesce(k.revoked_at, now()) WHERE k.id = $1
+            RETURNING k.id
+            """,
+            chosen.key_id,
+        ):
+            raise Unusable("there is no such key")  # it is not repeated: it may be a whole one
+    print(f"key {chosen.key_id} is revoked; no process takes it for longer than 10 s")
+
+
+async def _purge(chosen: argparse.Namespace) -> None:
+    async with _connected() as connection:
+        done = await purge(connection, chosen.tenant, chosen.status, chosen.before, dry_run=chosen.dry_run)
+    print(f"{'would purge' if chosen.dry_run else 'purged'} {_notifications(done.removed)}")
+    if done.being_reported:
+        print(f"left {_notifications(done.being_reported)} whose webhooks are under way: run it again later")
+
+
+def _notifications(count: int) -> str:
+    return f"{count} notification{'' if count == 1 else 's'}"
+
+
+@asynccontextmanager
+async def _connected() -> AsyncIterator[Connection]:
+    connection = await asyncpg.connect(_url())
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 def _url() -> str:

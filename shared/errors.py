@@ -8,6 +8,8 @@ ApiError
 ├── StatusConflict          FAILED_PRECONDITION  STATUS_CONFLICT
 ├── ServerOverloaded        RESOURCE_EXHAUSTED   SERVER_OVERLOADED
 ├── QuotaExceeded           RESOURCE_EXHAUSTED   QUOTA_EXCEEDED
+├── CredentialInvalid       UNAUTHENTICATED      CREDENTIAL_INVALID
+├── RoleMissing             PERMISSION_DENIED    ROLE_MISSING
 ├── DatabaseUnavailable     UNAVAILABLE          DATABASE_UNAVAILABLE
 ├── ServerDraining          UNAVAILABLE          SERVER_DRAINING
 ├── DeadlineExceeded        DEADLINE_EXCEEDED    DEADLINE_EXCEEDED
@@ -131,6 +133,22 @@ class QuotaExceeded(ApiError):
 
     def __init__(self, resource: str) -> None:
         super().__init__(f"the tenant has as many of this as it may have: {resource}", resource=resource)
+
+
+class CredentialInvalid(ApiError):
+    code = StatusCode.UNAUTHENTICATED
+    reason = "CREDENTIAL_INVALID"
+
+    def __init__(self) -> None:
+        super().__init__("authorization: no API key, or one that is wrong, expired or revoked")
+
+
+class RoleMissing(ApiError):
+    code = StatusCode.PERMISSION_DENIED
+    reason = "ROLE_MISSING"
+
+    def __init__(self) -> None:
+        super().__init__("the API key's role does not allow this call")
 
 
 class DatabaseUnavailable(_Later):

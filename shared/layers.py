@@ -24,14 +24,15 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from shared import shape
+from shared.access import NOBODY, Caller
 from shared.batching import Contention
 from shared.errors import (
-    MAX_VIOLATIONS,
     ApiError,
     DatabaseUnavailable,
     DeadlineExceeded,
     Internal,
     RequestInvalid,
+    RoleMissing,
     ServerDraining,
     ServerOverloaded,
     Violation,
@@ -65,9 +66,21 @@ class Call:
     context: Context
     request: object
     request_id: str
-    tenant: str = "default"
+    caller: Caller = NOBODY  # until a layer of shared/auth.py has said who it is
     code: grpc.StatusCode = grpc.StatusCode.OK
     began: float = field(default_factory=time.monotonic)
+
+    @property
+    def tenant(self) -> str:
+        """Whose notifications this call is about. Raises RoleMissing where the caller has no tenant."""
+        if self.caller.tenant is None:
+            raise RoleMissing
+        return self.caller.tenant
+
+    @property
+    def actor(self) -> str:
+        """Who does this, as histories record it."""
+        return self.caller.actor
 
     def time_remaining(self) -> float:
         """Seconds until the caller's deadline; infinite where it names none."""
@@ -102,7 +115,7 @@ async def logged(call: Call) -> AsyncIterator[None]:
             write = log.debug if call.code is grpc.StatusCode.OK else log.warning
             if call.code in FAULTS:
                 write = log.error
-            write("rpc.done", method=call.method, code=call.code.name, duration_ms=elapsed)
+            write("rpc.done", method=call.method, code=call.code.name, duration_ms=elapsed, actor=call.actor)
 
 
 @contextlib.asynccontextmanager
@@ -112,20 +125,25 @@ async def errors_mapped(call: Call) -> AsyncIterator[None]:
         yield
     except grpc.aio.AbortError:
         raise  # grpc's own: replacing it is an error
-    except ApiError as error:
-        await abort(call, error)
-    except Contention as error:  # it was rolled back each time: nothing was written, and the same again may succeed
-        log.warning("rpc.cause", method=call.method, **describe(error))
-        await abort(call, DatabaseUnavailable())
     except Exception as error:
-        log.error("rpc.failed", method=call.method, exc_info=error)
-        await abort(call, Internal())
+        await abort(call, told(call, error))
+
+
+def told(call: Call, error: Exception) -> ApiError:
+    """What a caller is told of an exception; what it is not told is logged."""
+    if isinstance(error, ApiError):
+        if cause := error.__cause__:
+            log.warning("rpc.cause", method=call.method, **describe(cause))
+        return error
+    if isinstance(error, Contention):  # it was rolled back each time: nothing was written, and the same may succeed
+        log.warning("rpc.cause", method=call.method, **describe(error))
+        return DatabaseUnavailable()
+    log.error("rpc.failed", method=call.method, exc_info=error)
+    return Internal()
 
 
 async def abort(call: Call, error: ApiError) -> None:
     """Ends the call with this error. Raises, always."""
-    if cause := error.__cause__:
-        log.warning("rpc.cause", method=call.method, **describe(cause))
     call.code = error.code
     try:
         await call.context.abort_with_status(_to_status(error, call.request_id))
@@ -174,20 +192,21 @@ def timed(seconds: float, *, unbounded: frozenset[str] = frozenset()) -> Layer:
 async def shaped(call: Call) -> AsyncIterator[None]:
     """Refuses what is not a well-formed request of this version."""
     if isinstance(request := decoded(call.request), Message):
-        found = [violation for violation, _ in zip(shape.violations(request), range(MAX_VIOLATIONS), strict=False)]
-        if found:
-            raise RequestInvalid(found)
+        shape.check(request)
     yield
 
 
+@dataclass(frozen=True, slots=True)
 class Undecodable:
     """Stands for bytes that are no message of the expected type, until a layer can refuse them."""
+
+    problem: str
 
 
 def decoded(request: object) -> object:
     """The request itself. Raises RequestInvalid where its bytes were no message."""
     if isinstance(request, Undecodable):
-        raise RequestInvalid([Violation("", "not a message of this type")])
+        raise RequestInvalid([Violation("", request.problem)])
     return request
 
 

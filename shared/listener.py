@@ -33,6 +33,9 @@ def lane_topic(channel: str) -> str:
     return f"notifyqueue_lane_{channel.lower()}"
 
 
+LANES_TOPIC = "notifyqueue_lanes"
+"""What is told when a lane was paused or resumed, held, given up, or goes on."""
+
 EVENTS_TOPIC = "notifyqueue_events"
 ENDPOINTS_TOPIC = "notifyqueue_endpoints"
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from shared import logs
+from shared import auth, logs, tls
 from shared.database import Database
 from shared.layers import Layer, bounded, errors_mapped, logged, shaped, timed
 from shared.migrations import latest_version
@@ -43,24 +43,41 @@ class Process:
         database = Database(url, name=f"notifyqueue {self.name}", size=size or self.settings.database_pool_max)
         return await self.stack.enter_async_context(database)
 
-    async def serve(self, services: Sequence[Service], *, untimed: frozenset[str] = frozenset()) -> Health:
-        """`untimed` are the methods that may take longer than the usual bound."""
+    async def serve(
+        self, database: Database, services: Sequence[Service], *, untimed: frozenset[str] = frozenset()
+    ) -> Health:
+        """`database` knows the API keys; `untimed` are the methods that may take longer than the usual bound."""
         health = await self.stack.enter_async_context(Health([service.name for service in services]))
         await self.stack.enter_async_context(HealthServer(self.settings.health_listen, health))
-        server = Server(self.settings.listen_address, services, health=health, grace=self.settings.shutdown_timeout)
-        server.layers = self._layers(server, untimed)
-        await self.stack.enter_async_context(server)
-        self.port = server.port
-        return health
-
-    def _layers(self, server: Server, untimed: frozenset[str]) -> list[Layer]:
-        return [
+        identified, permitted = await self._authentication(database)
+        files = self.settings.tls_files()
+        server = Server(
+            self.settings.listen_address,
+            services,
+            health=health,
+            grace=self.settings.shutdown_timeout,
+            reflection_layers=[identified],
+            credentials=tls.credentials(files) if files else None,
+        )
+        server.layers = [
             logged,
             errors_mapped,
             bounded(self.settings.max_calls, lambda: server.stopping),
             timed(self.settings.call_timeout, unbounded=untimed),
+            identified,
+            *permitted,
             shaped,
         ]
+        await self.stack.enter_async_context(server)
+        self.port = server.port
+        return health
+
+    async def _authentication(self, database: Database) -> tuple[Layer, Sequence[Layer]]:
+        """The layer that says who calls, and what judges whether they may."""
+        if self.settings.auth == "off":
+            return auth.anonymous, []
+        callers = await self.stack.enter_async_context(auth.Callers(Store(database)))
+        return auth.authenticated(callers), [auth.permitted]
 
     async def become_ready(
         self, database: Database, health: Health, *, draining: Callable[[], bool] = lambda: False

@@ -1,5 +1,11 @@
 """One login role per service, with the grants that its statements need and no more."""
 
+import base64
+import hashlib
+import hmac
+import os
+import stringprep
+import unicodedata
 from collections.abc import Mapping
 
 import asyncpg
@@ -10,20 +16,26 @@ SERVICES = ("scheduler", "worker", "dispatcher")
 TABLES: Mapping[str, Mapping[str, str]] = {
     "schema_migrations": {"scheduler": "SELECT", "worker": "SELECT", "dispatcher": "SELECT"},
     "tenants": {"scheduler": "SELECT"},
-    "notifications": {"scheduler": "SELECT, INSERT, UPDATE", "worker": "SELECT, UPDATE"},
-    "notification_contents": {"scheduler": "INSERT", "worker": "SELECT"},
-    "notification_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT"},
+    "api_keys": {"scheduler": "SELECT", "worker": "SELECT", "dispatcher": "SELECT"},
+    "notifications": {"scheduler": "SELECT, INSERT, UPDATE", "worker": "SELECT, UPDATE, DELETE"},
+    "notification_contents": {"scheduler": "INSERT", "worker": "SELECT, DELETE"},
+    "notification_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},
+    "lanes": {"scheduler": "SELECT, UPDATE", "worker": "SELECT, UPDATE"},
+    "lane_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},
+    "workers": {"scheduler": "SELECT", "worker": "SELECT, INSERT, UPDATE, DELETE"},
     "webhook_events": {
         "scheduler": "SELECT (id, tenant_id, fanned_out_at), INSERT",  # INSERT: the event trigger of what they end
-        "worker": "INSERT",
+        "worker": "SELECT (id, notification_id, fanned_out_at), INSERT, DELETE",  # retention, here and below
         "dispatcher": "SELECT, UPDATE",
     },
     "webhook_endpoints": {"dispatcher": "SELECT, INSERT, UPDATE"},
     "webhook_deliveries": {
         "scheduler": "SELECT (tenant_id, delivered_at, given_up_at, next_attempt_at)",
+        "worker": "SELECT (id, event_id, delivered_at, given_up_at), DELETE",
         "dispatcher": "SELECT, INSERT, UPDATE",
     },
-    "webhook_attempts": {"dispatcher": "SELECT, INSERT"},
+    "webhook_attempts": {"worker": "SELECT (delivery_id), DELETE", "dispatcher": "SELECT, INSERT"},
+    "retention_marks": {"worker": "SELECT, UPDATE (mark, begun_at)"},
 }
 
 # A statement that takes longer is a fault, and must not hold a connection or a lock for ever.
@@ -33,6 +45,8 @@ TIMEOUTS = {
     "idle_in_transaction_session_timeout": "10s",
 }
 
+
+SCRAM_ITERATIONS = 4096  # PostgreSQL's own number
 
 # A plan for any tenant takes the tenant for an average one, and reads a small one's page past all the large ones' rows.
 PLANS = {"scheduler": "force_custom_plan"}
@@ -60,9 +74,23 @@ async def create_roles(url: str, prefix: str, passwords: Mapping[str, str]) -> d
 async def create_login(connection: "asyncpg.Connection[asyncpg.Record]", name: str, password: str) -> None:
     """Makes a role that logs in with this password, under the timeouts of all; or gives it these."""
     known = await connection.fetchval("SELECT true FROM pg_catalog.pg_roles WHERE rolname = $1", name)
-    await _execute(connection, f"{'ALTER' if known else 'CREATE'} ROLE %I LOGIN PASSWORD %L", name, password)
+    verifier = scram_verifier(password)
+    await _execute(connection, f"{'ALTER' if known else 'CREATE'} ROLE %I LOGIN PASSWORD %L", name, verifier)
     for setting, value in TIMEOUTS.items():
         await _execute(connection, "ALTER ROLE %I SET " + setting + " = %L", name, value)
+
+
+def scram_verifier(password: str) -> str:
+    """What PostgreSQL stores of a password (RFC 5803). In a statement it may stand: those are written in the log."""
+    # As clients write it before they prove that they know it (RFC 4013).
+    spaced = ["" if stringprep.in_table_b1(c) else " " if stringprep.in_table_c12(c) else c for c in password]
+    known = unicodedata.ucd_3_2_0.normalize("NFKC", "".join(spaced)).encode()
+    salt = os.urandom(16)
+    salted = hashlib.pbkdf2_hmac("sha256", known, salt, SCRAM_ITERATIONS)
+    stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    server = hmac.digest(salted, b"Server Key", "sha256")
+    encoded_salt, encoded_stored, encoded_server = (base64.b64encode(part).decode() for part in (salt, stored, server))
+    return f"SCRAM-SHA-256${SCRAM_ITERATIONS}:{encoded_salt}${encoded_stored}:{encoded_server}"
 
 
 async def _grant(connection: "asyncpg.Connection[asyncpg.Record]", service: str, name: str) -> None:

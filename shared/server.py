@@ -24,12 +24,16 @@ from shared.layers import Call, Context, Layer, Undecodable, abort, current_call
 log = structlog.get_logger()
 
 EXEMPT = ("/grpc.health.", "/grpc.reflection.")
+REFLECTION = "/grpc.reflection."
 REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
 MAX_MESSAGE = 4 * 1024 * 1024
+# What grpc itself refuses it refuses as RESOURCE_EXHAUSTED, without a reason, which reads like an invitation to come
+# back. So the messages that are a little too large come through, and are told.
+MAX_RECEIVED = 2 * MAX_MESSAGE
 
 OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.so_reuseport", 0),  # a second process on this port must fail, not share it silently
-    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_receive_message_length", MAX_RECEIVED),
     ("grpc.max_connection_age_ms", 30 * 60 * 1000),  # grpc adds 10 % jitter; clients spread over new replicas
     ("grpc.max_connection_age_grace_ms", 5 * 60 * 1000),
     ("grpc.keepalive_time_ms", 60_000),
@@ -40,10 +44,14 @@ OPTIONS: Sequence[tuple[str, int]] = (
 
 
 class Pipeline(grpc.aio.ServerInterceptor):
-    """Runs each RPC inside the layers. Health and reflection pass by: probes must answer when the rest is full."""
+    """Runs each RPC inside the layers. Health and reflection pass by: probes must answer when the rest is full.
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    Reflection has layers of its own: it tells what there is, and probes do not need it.
+    """
+
+    def __init__(self, layers: Sequence[Layer], reflection_layers: Sequence[Layer] = ()) -> None:
         self._layers = tuple(layers)
+        self._reflection_layers = tuple(reflection_layers)
         self._watches: set[asyncio.Timeout] = set()
         self._stopping = False
 
@@ -66,7 +74,8 @@ class Pipeline(grpc.aio.ServerInterceptor):
             return Call(method.removeprefix("/"), context, request, request_id(metadata))
 
         if method.startswith(EXEMPT):
-            return handler and self._exempt(begin, handler)
+            layers = self._reflection_layers if method.startswith(REFLECTION) else ()
+            return handler and self._exempt(begin, handler, layers)
         if handler is None:
             return grpc.unary_unary_rpc_method_handler(self._refuse_unknown(metadata))
         behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
@@ -77,41 +86,42 @@ class Pipeline(grpc.aio.ServerInterceptor):
         return make(run, _tolerant(handler.request_deserializer), handler.response_serializer)
 
     @contextlib.asynccontextmanager
-    async def _inside(self, call: Call) -> AsyncIterator[None]:
+    async def _inside(self, call: Call, layers: Sequence[Layer]) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(current_call.reset, current_call.set(call))
-            for layer in self._layers:
+            for layer in layers:
                 await stack.enter_async_context(layer(call))
             yield
 
     def _unary(self, begin: Callable[[object, Context], Call], behaviour: Any) -> Any:
         # A real coroutine function: grpc runs anything else in a thread.
         async def run(request: object, context: Context) -> Any:
-            async with self._inside(begin(request, context)):
+            async with self._inside(begin(request, context), self._layers):
                 return await behaviour(request, context)
 
         return run
 
     def _streaming(self, begin: Callable[[object, Context], Call], behaviour: Any) -> Any:
         async def run(request: object, context: Context) -> None:
-            async with self._inside(begin(request, context)):
+            async with self._inside(begin(request, context), self._layers):
                 await _write_all(context, behaviour(request, context))
 
         return run
 
-    def _exempt(self, begin: Callable[[object, Context], Call], handler: Any) -> Any:
-        """Outside the layers, but for this: bytes that are no message are refused, and no exception is told."""
+    def _exempt(self, begin: Callable[[object, Context], Call], handler: Any, layers: Sequence[Layer]) -> Any:
+        """Inside few layers or none, but: bytes that are no message are refused, and no exception is told."""
+        inside = (errors_mapped, *layers)
 
         async def answer(request: object, context: Context) -> Any:
-            async with errors_mapped(begin(request, context)):
+            async with self._inside(begin(request, context), inside):
                 return await handler.unary_unary(decoded(request), context)
 
         async def watch(request: object, context: Context) -> None:
-            async with errors_mapped(begin(request, context)):
+            async with self._inside(begin(request, context), inside):
                 await self._until_stop(context, handler.unary_stream(decoded(request), context))
 
         async def converse(requests: AsyncIterator[object], context: Context) -> None:
-            async with errors_mapped(begin(requests, context)):
+            async with self._inside(begin(requests, context), inside):
                 await self._until_stop(context, handler.stream_stream(_all_decoded(requests), context))
 
         codecs = _tolerant(handler.request_deserializer), handler.response_serializer
@@ -170,10 +180,12 @@ async def _write(context: Context, item: object) -> None:
 def _tolerant(deserialize: Callable[[bytes], object]) -> Callable[[bytes], object]:
     # grpc answers a failed decode with UNKNOWN and the text of the exception, before any layer runs.
     def read(data: bytes) -> object:
+        if len(data) > MAX_MESSAGE:
+            return Undecodable(f"has {len(data)} bytes, more than {MAX_MESSAGE}")
         try:
             return deserialize(data)
         except DecodeError:
-            return Undecodable()
+            return Undecodable("not a message of this type")
 
     return read
 
@@ -211,26 +223,41 @@ class Server:
     """Serves from entering to leaving; leaving lets calls under way end, for at most `grace` seconds."""
 
     def __init__(
-        self, address: str, services: Sequence[Service], *, health: Health, grace: float, layers: Sequence[Layer] = ()
+        self,
+        address: str,
+        services: Sequence[Service],
+        *,
+        health: Health,
+        grace: float,
+        layers: Sequence[Layer] = (),
+        reflection_layers: Sequence[Layer] = (),
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
+        """Without `credentials` in plain text."""
         self._address = address
         self._services = services
         self.layers = layers
+        self._reflection_layers = reflection_layers
+        self._credentials = credentials
         self._health = health
         self._grace = grace
         self.stopping = False
         self.port = 0
 
     async def __aenter__(self) -> Self:
-        self._pipeline = Pipeline(self.layers)
+        self._pipeline = Pipeline(self.layers, self._reflection_layers)
         self._server = grpc.aio.server(interceptors=[self._pipeline], options=list(OPTIONS))
         for service in self._services:
             service.add(self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         self._add_reflection([service.name for service in self._services])
-        self.port = self._server.add_insecure_port(self._address)
+        self.port = (
+            self._server.add_secure_port(self._address, self._credentials)
+            if self._credentials
+            else self._server.add_insecure_port(self._address)
+        )
         await self._server.start()
-        log.info("server.started", port=self.port)
+        log.info("server.started", port=self.port, tls=self._credentials is not None)
         return self
 
     async def __aexit__(self, *_: object) -> None:

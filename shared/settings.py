@@ -5,14 +5,17 @@ Durations are seconds. A rule about two settings is a validator of the later one
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared import tls
+
 PREFIX = "NOTIFYQUEUE_"
 
-YEAR = 86_400 * 366
+DAY = 86_400.0
+YEAR = 366 * DAY
 
 Seconds = Annotated[float, Field(ge=0, le=YEAR, allow_inf_nan=False)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=YEAR, allow_inf_nan=False)]
@@ -44,10 +47,18 @@ class ProcessSettings(BaseSettings):
     """A direct connection for LISTEN. Default: DATABASE_URL."""
     database_pool_max: Annotated[int, Field(ge=MIN_CONNECTIONS, le=1_000)] = 8
     """Connections of this process, besides the one that listens. At least 6: four write, and others read meanwhile."""
+    auth: Literal["keys", "off"] = "keys"
+    """keys: every call needs an API key. off: every caller is the tenant `default`, and may do everything."""
     listen_address: str = "127.0.0.1:50051"
-    """host:port of the services. Loopback only."""
+    """address:port of the services; 0.0.0.0 or [::] is every address. Loopback only where AUTH is off."""
+    tls_cert_file: Path | None = None
+    """The server's certificate and chain, in PEM. Read again when it changes. Default: plain text."""
+    tls_client_ca_file: Path | None = None
+    """Authorities in PEM, of one of which clients must show a certificate. Default: they need none."""
+    tls_key_file: Annotated[Path | None, Field(validate_default=True)] = None
+    """The key of TLS_CERT_FILE, in PEM and without a password."""
     health_listen: str = "127.0.0.1:50061"
-    """host:port of the health service in plain text. Loopback only."""
+    """address:port of the health service: in plain text, without a key, and nothing else is there."""
     secret_key_file: Path | None = None
     """A file with the secret key, instead of SECRET_KEY."""
     secret_key: Annotated[SecretStr, Field(validate_default=True)] = SecretStr("")
@@ -72,13 +83,28 @@ class ProcessSettings(BaseSettings):
 
     @field_validator("listen_address", "health_listen")
     @classmethod
-    def _is_loopback(cls, address: str) -> str:
+    def _can_be_listened_at(cls, address: str, info: ValidationInfo) -> str:
         host, _, port = address.rpartition(":")
         if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-            raise ValueError("must be host:port")
-        if host != "localhost" and not _loopback(host.strip("[]")):
-            raise ValueError("must be on a loopback address: there is no authentication")
+            raise ValueError("must be address:port")
+        where = _ip("127.0.0.1" if host == "localhost" else host)
+        if where is None:  # nor a name: grpc takes some for other kinds of sockets
+            raise ValueError("must be an IP address, with a port")
+        if not where.is_loopback and info.field_name == "listen_address" and info.data.get("auth") != "keys":
+            raise ValueError(f"must be on a loopback address where {PREFIX}AUTH is off")
         return address
+
+    @field_validator("tls_key_file")
+    @classmethod
+    def _is_the_key_of_its_certificate(cls, key: Path | None, info: ValidationInfo) -> Path | None:
+        certificate, client_ca = info.data.get("tls_cert_file"), info.data.get("tls_client_ca_file")
+        if bool(certificate) != bool(key):
+            raise ValueError(f"{PREFIX}TLS_CERT_FILE and {PREFIX}TLS_KEY_FILE: both or neither must be set")
+        if client_ca and not certificate:
+            raise ValueError(f"must be set where {PREFIX}TLS_CLIENT_CA_FILE is")
+        if certificate and key:
+            tls.read(tls.Files(certificate, key, client_ca))
+        return key
 
     @field_validator("secret_key")
     @classmethod
@@ -91,6 +117,12 @@ class ProcessSettings(BaseSettings):
         if len(key.get_secret_value()) < 32:
             raise ValueError("must have at least 32 characters")
         return key
+
+    def tls_files(self) -> tls.Files | None:
+        """None: plain text."""
+        if self.tls_cert_file is None or self.tls_key_file is None:
+            return None
+        return tls.Files(self.tls_cert_file, self.tls_key_file, self.tls_client_ca_file)
 
     def secret(self) -> bytes:
         return self.secret_key.get_secret_value().encode()
@@ -106,11 +138,13 @@ def _read(file: Path) -> str:
         raise ValueError(f"{PREFIX}SECRET_KEY_FILE cannot be read") from None
 
 
-def _loopback(host: str) -> bool:
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    bracketed = host.startswith("[") and host.endswith("]")
     try:
-        return ipaddress.ip_address(host).is_loopback
+        found = ipaddress.ip_address(host[1:-1] if bracketed else host)
     except ValueError:
-        return False
+        return None
+    return found if bracketed == (found.version == 6) else None
 
 
 AnySettings = TypeVar("AnySettings", bound=BaseSettings)

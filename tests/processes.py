@@ -95,6 +95,7 @@ def environment(url: str, **settings: object) -> dict[str, str]:
         "SECRET_KEY": SECRET,
         "LISTEN_ADDRESS": "127.0.0.1:0",
         "HEALTH_LISTEN": "127.0.0.1:0",
+        "AUTH": "off",
     }
     return {f"NOTIFYQUEUE_{name}": str(value) for name, value in {**common, **settings}.items()}
 

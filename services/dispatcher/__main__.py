@@ -56,7 +56,7 @@ async def start(process: Process, settings: Settings) -> None:
     endpoints = Endpoints(store, keys, egress, most=settings.webhook_max_endpoints, on_deleted=tell_all)
     pages = Pages(settings.secret(), "endpoints")
     servicer = rpc.WebhookDispatcher(endpoints, pages, dispatch, drain_timeout=settings.shutdown_timeout)
-    health = await process.serve([rpc.service(servicer)], untimed=rpc.UNTIMED)
+    health = await process.serve(database, [rpc.service(servicer)], untimed=rpc.UNTIMED)
     if configured := settings.configured_endpoint():
         url, key = configured
         await enter(ConfiguredEndpoint(store, keys, url=url, key=key).until_done())

@@ -1,5 +1,7 @@
 """The WebhookDispatcher service: a message in, one call, a message out."""
 
+import structlog
+
 from notifyqueue.v1 import dispatcher_pb2, dispatcher_pb2_grpc
 from services.dispatcher import messages
 from services.dispatcher.dispatch import Dispatch
@@ -9,6 +11,8 @@ from shared.ids import uuid_of
 from shared.layers import Context, current_call
 from shared.paging import Pages
 from shared.server import Service
+
+log = structlog.get_logger()
 
 NAME = dispatcher_pb2.DESCRIPTOR.services_by_name["WebhookDispatcher"].full_name
 
@@ -27,6 +31,7 @@ class WebhookDispatcher(dispatcher_pb2_grpc.WebhookDispatcherServicer):
         self, request: dispatcher_pb2.CreateEndpointRequest, context: Context
     ) -> dispatcher_pb2.CreateEndpointResponse:
         endpoint, secret = await self._endpoints.create(_tenant(), messages.draft(request))
+        log.info("endpoint.created", endpoint_id=str(endpoint.id), actor=_actor())
         return dispatcher_pb2.CreateEndpointResponse(endpoint=messages.endpoint(endpoint), secret=secret)
 
     async def ListEndpoints(
@@ -42,7 +47,9 @@ class WebhookDispatcher(dispatcher_pb2_grpc.WebhookDispatcherServicer):
     async def DeleteEndpoint(
         self, request: dispatcher_pb2.DeleteEndpointRequest, context: Context
     ) -> dispatcher_pb2.DeleteEndpointResponse:
-        await self._endpoints.delete(_tenant(), uuid_of("endpoint_id", request.endpoint_id))
+        endpoint_id = uuid_of("endpoint_id", request.endpoint_id)
+        await self._endpoints.delete(_tenant(), endpoint_id)
+        log.info("endpoint.deleted", endpoint_id=str(endpoint_id), actor=_actor())
         return dispatcher_pb2.DeleteEndpointResponse()
 
     async def GetDispatcherStatus(
@@ -53,12 +60,15 @@ class WebhookDispatcher(dispatcher_pb2_grpc.WebhookDispatcherServicer):
     async def DrainDispatcher(
         self, request: dispatcher_pb2.DrainDispatcherRequest, context: Context
     ) -> dispatcher_pb2.DrainDispatcherResponse:
-        await self._dispatch.drain(drain_timeout(request, self._drain_timeout))
+        timeout = drain_timeout(request, self._drain_timeout)
+        log.info("dispatcher.drain_asked", actor=_actor())
+        await self._dispatch.drain(timeout)
         return dispatcher_pb2.DrainDispatcherResponse(dispatcher=self._status())
 
     async def ResumeDispatcher(
         self, request: dispatcher_pb2.ResumeDispatcherRequest, context: Context
     ) -> dispatcher_pb2.ResumeDispatcherResponse:
+        log.info("dispatcher.resume_asked", actor=_actor())
         self._dispatch.resume()
         return dispatcher_pb2.ResumeDispatcherResponse(dispatcher=self._status())
 
@@ -72,3 +82,7 @@ def service(servicer: WebhookDispatcher) -> Service:
 
 def _tenant() -> str:
     return current_call.get().tenant
+
+
+def _actor() -> str:
+    return current_call.get().actor

@@ -16,9 +16,9 @@ Positive = partial(Field, gt=0)
 
 class Settings(ProcessSettings):
     listen_address: str = "127.0.0.1:50053"
-    """host:port of the services. Loopback only."""
+    """address:port of the services; 0.0.0.0 or [::] is every address. Loopback only where AUTH is off."""
     health_listen: str = "127.0.0.1:50063"
-    """host:port of the health service in plain text. Loopback only."""
+    """address:port of the health service: in plain text, without a key, and nothing else is there."""
     poll_interval: Annotated[float, Positive(le=3600)] = 5.0
     """How often it looks by itself, where no wake-up came."""
     webhook_timeout: Annotated[float, Positive(le=300)] = 15.0

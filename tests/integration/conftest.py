@@ -1,6 +1,6 @@
 """Services in this process, on a database of the test's own, behind a real server and a real channel."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -23,6 +23,7 @@ ANYWHERE: dict[str, Any] = {
     "listen_address": "127.0.0.1:0",
     "health_listen": "127.0.0.1:0",
     "secret_key": SecretStr(SECRET),
+    "auth": "off",
 }
 
 # Short enough to wait for, and long enough for a busy machine to renew a lease in.
@@ -65,11 +66,14 @@ async def scheduler(start_scheduler: StartScheduler, database_url: str) -> sched
 
 @pytest.fixture
 def start_worker(stack: AsyncExitStack) -> StartWorker:
-    """Starts a worker on a database, with a provider for its email lane, and answers it."""
+    """Starts a worker on a database, with a provider for its email lane, or for each, and answers it."""
 
-    async def start(url: str, provider: Provider, *, on: AsyncExitStack = stack, **settings: Any) -> Worker:
+    async def start(
+        url: str, provider: Provider | Mapping[str, Provider], *, on: AsyncExitStack = stack, **settings: Any
+    ) -> Worker:
+        providers = provider if isinstance(provider, Mapping) else {"EMAIL": provider}
         chosen = WorkerSettings(database_url=SecretStr(login(url, "worker")), **ANYWHERE | QUICK | settings)
         process = Process("worker", chosen, on)
-        return await worker_process.compose(process, chosen, {"EMAIL": provider})
+        return await worker_process.compose(process, chosen, providers)
 
     return start

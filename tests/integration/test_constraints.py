@@ -55,6 +55,19 @@ ROWS: Mapping[str, Mapping[str, str]] = {
         "duration": "'1 s'",
         "http_status": "200",
     },
+    "api_keys": {"id": "'0123456789ab'", "tenant_id": "'default'", "role": "'SENDER'", "secret_hash": "sha256('x')"},
+    "lanes": {"channel": "'SMS'"},
+    "lane_history": {"channel": "'SMS'", "kind": "'LANE_RESUMED'"},
+    "workers": {
+        "id": ID,
+        "phase": "'RUNNING'",
+        "channels": "'{SMS}'",
+        "concurrency": "'{1}'",
+        "in_flight": "'{0}'",
+        "sent": "'{0}'",
+        "unsent": "'{0}'",
+    },
+    "retention_marks": {"sweep": "'CONTENTS'"},
 }
 
 # What a notification has beside its status.
@@ -178,6 +191,33 @@ CASES = [
     case("an_end_holds_no_claim", "webhook_deliveries", delivered_at=NOW, claim_token=ID),
     case("giving_up_has_its_reason", "webhook_deliveries", given_up_at=NOW),
     case("giving_up_has_its_reason", "webhook_deliveries", give_up_reason="'GONE'"),
+    case("tenants_region_check", "tenants", region="'gb'"),
+    case("tenants_region_check", "tenants", region="'GBR'"),
+    case("api_keys_id_check", "api_keys", id="'0123456789AB'"),
+    case("api_keys_id_check", "api_keys", id="'0123'"),
+    case("api_keys_tenant_id_fkey", "api_keys", tenant_id="'nobody'"),
+    case("api_keys_role_check", "api_keys", role="'ROOT'"),
+    case("api_keys_secret_hash_check", "api_keys", secret_hash="'x'"),
+    case("api_keys_name_check", "api_keys", name=text(256)),
+    case("api_keys_expires_at_check", "api_keys", expires_at="'infinity'"),
+    case("platform_has_no_tenant", "api_keys", role="'PLATFORM'"),
+    case("platform_has_no_tenant", "api_keys", tenant_id="NULL"),
+    case("lanes_channel_check", "lanes", channel="'FAX'"),
+    case("lanes_pause_reason_check", "lanes", pause_reason="''", paused_at=NOW, paused_by="'key:1'"),
+    case("lanes_pause_reason_check", "lanes", pause_reason=text(256), paused_at=NOW, paused_by="'key:1'"),
+    case("pause_is_whole", "lanes", paused_at=NOW),
+    case("pause_is_whole", "lanes", paused_by="'key:1'", pause_reason="'why'"),
+    case("lanes_cause_check", "lanes", cause="'no such user'", opened_at=NOW, probe_at=NOW, probe_delay="'1 s'"),
+    case("open_breaker_is_whole", "lanes", opened_at=NOW),
+    case("open_breaker_is_whole", "lanes", cause="'503'"),
+    case("open_breaker_is_whole", "lanes", probe_at=NOW, probe_delay="'1 s'"),
+    case("lane_history_kind_check", "lane_history", kind="'LANE_PAINTED'"),
+    case("lane_history_cause_check", "lane_history", cause="'no such user'"),
+    case("lane_history_note_check", "lane_history", note=text(256)),
+    case("workers_phase_check", "workers", phase="'ASLEEP'"),
+    case("lanes_are_whole", "workers", in_flight="'{}'"),
+    case("lanes_are_whole", "workers", channels="'{SMS,PUSH}'"),
+    case("retention_marks_sweep_check", "retention_marks", sweep="'EVERYTHING'"),
     case("webhook_attempts_attempt_check", "webhook_attempts", attempt="0"),
     case("webhook_attempts_error_class_check", "webhook_attempts", http_status="500", error_class="'BAD_LUCK'"),
     case("an_error_unless_2xx", "webhook_attempts", http_status="200", error_class="'STATUS'"),
@@ -246,6 +286,7 @@ async def tables(url: str) -> AsyncIterator[Tables]:
     connection = await asyncpg.connect(url)
     transaction = connection.transaction()
     await transaction.start()
+    await connection.execute("DELETE FROM notifyqueue.lanes; DELETE FROM notifyqueue.retention_marks")
     yield Tables(connection)
     await transaction.rollback()
     await connection.close()

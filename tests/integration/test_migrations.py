@@ -15,15 +15,20 @@ SERVERS = ["postgres", "postgres_15"]
 on_every_server = pytest.mark.parametrize("database_url", SERVERS, indirect=True)
 
 TABLES = {
-    "schema_migrations",
-    "tenants",
-    "notifications",
+    "api_keys",
+    "lane_history",
+    "lanes",
     "notification_contents",
     "notification_history",
+    "notifications",
+    "retention_marks",
+    "schema_migrations",
+    "tenants",
+    "webhook_attempts",
+    "webhook_deliveries",
     "webhook_endpoints",
     "webhook_events",
-    "webhook_deliveries",
-    "webhook_attempts",
+    "workers",
 }
 
 

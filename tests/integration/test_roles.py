@@ -25,6 +25,9 @@ STATEMENTS = [
     for service in SERVICES
     for folder in (f"services/{service}/sql", "shared/sql")
     for file in sorted((CHECKOUT / folder).glob("*.sql"))
+] + [
+    pytest.param("worker", file.read_text("utf-8"), id=f"worker-{file.stem}")
+    for file in sorted((CHECKOUT / "shared/removal/sql").glob("remove_*.sql"))
 ]
 
 
@@ -76,15 +79,19 @@ FORBIDDEN: Mapping[str, list[str]] = {
         "SELECT body FROM notifyqueue.webhook_events",
         "UPDATE notifyqueue.webhook_events SET fanned_out_at = now()",
         "UPDATE notifyqueue.webhook_deliveries SET delivered_at = now()",
+        "DELETE FROM notifyqueue.notifications",
+        "DELETE FROM notifyqueue.webhook_events",
     ],
     "worker": [
         "INSERT INTO notifyqueue.notifications (tenant_id) VALUES ('default')",
         "UPDATE notifyqueue.notification_contents SET content = '{}'",
         "INSERT INTO notifyqueue.notification_contents VALUES (gen_random_uuid(), '{}')",
         "SELECT id FROM notifyqueue.tenants",
-        "SELECT id FROM notifyqueue.webhook_events",
+        "SELECT labels FROM notifyqueue.webhook_events",
+        "UPDATE notifyqueue.webhook_events SET fanned_out_at = now()",
         "SELECT sealed_secret FROM notifyqueue.webhook_endpoints",
-        "SELECT id FROM notifyqueue.webhook_deliveries",
+        "SELECT endpoint_id FROM notifyqueue.webhook_deliveries",
+        "UPDATE notifyqueue.webhook_deliveries SET delivered_at = now()",
     ],
     "dispatcher": [
         "SELECT id FROM notifyqueue.notifications",
@@ -92,12 +99,11 @@ FORBIDDEN: Mapping[str, list[str]] = {
         "SELECT content FROM notifyqueue.notification_contents",
         "SELECT note FROM notifyqueue.notification_history",
         "INSERT INTO notifyqueue.webhook_events (tenant_id) VALUES ('default')",
+        "DELETE FROM notifyqueue.webhook_events",
         "SELECT id FROM notifyqueue.tenants",
     ],
 }
 FORBIDDEN_TO_ALL = [
-    "DELETE FROM notifyqueue.notifications",
-    "DELETE FROM notifyqueue.webhook_events",
     "DELETE FROM notifyqueue.webhook_endpoints",
     "TRUNCATE notifyqueue.notification_history",
     "DROP TABLE notifyqueue.notifications",
@@ -107,6 +113,8 @@ FORBIDDEN_TO_ALL = [
     "CREATE TABLE public.mine (id int)",
     "CREATE SCHEMA mine",
     "INSERT INTO notifyqueue.schema_migrations VALUES (9999, '', '')",
+    "INSERT INTO notifyqueue.api_keys (id, role, secret_hash) VALUES ('0123456789ab', 'PLATFORM', '')",
+    "UPDATE notifyqueue.api_keys SET revoked_at = NULL",
     "CREATE ROLE another",
     "SET ROLE postgres",
     "SELECT rolpassword FROM pg_authid",
@@ -160,18 +168,21 @@ async def test_a_service_has_the_privileges_that_are_written_down_and_no_more(da
 
 @on_every_server
 @each_service
-async def test_a_service_deletes_nothing_and_owns_nothing(database_url: str, service: str) -> None:
+async def test_a_service_deletes_what_is_written_down_and_owns_nothing(database_url: str, service: str) -> None:
     async with connected(database_url) as owner:
         found = await owner.fetch(
             """
-            SELECT c.relname FROM pg_class AS c
-            WHERE c.relnamespace = 'notifyqueue'::regnamespace AND c.relkind IN ('r', 'S') AND (
-              has_table_privilege($1, c.oid, 'DELETE, TRUNCATE, TRIGGER') OR pg_has_role($1, c.relowner, 'MEMBER')
-            )
+            SELECT c.relname, has_table_privilege($1, c.oid, 'DELETE') AS deletes,
+              has_table_privilege($1, c.oid, 'TRUNCATE, TRIGGER') OR pg_has_role($1, c.relowner, 'MEMBER') AS owns
+            FROM pg_class AS c
+            WHERE c.relnamespace = 'notifyqueue'::regnamespace AND c.relkind IN ('r', 'S')
             """,
             name_of(login(database_url, service)),
         )
-    assert found == []
+    assert [row["relname"] for row in found if row["owns"]] == []
+    assert {row["relname"] for row in found if row["deletes"]} == {
+        table for whose, table, privilege, _ in WRITTEN_DOWN if (whose, privilege) == (service, "DELETE")
+    }
 
 
 @each_service
@@ -282,6 +293,28 @@ async def test_names_and_passwords_are_quoted(database_url: str, make_roles: Mak
     prefix, password = """O'Brien "; DROP""", """it's \\ "; $1 %I"""
     names = await make_roles(database_url, prefix, password)
     assert await may_read_tenants(as_role(database_url, names["scheduler"], password))
+
+
+@on_every_server
+@pytest.mark.parametrize("password", ["guess me", "pässwört ½\u00a0\u00ad€", "x" * 200])
+async def test_a_login_works_with_its_password_and_no_other(database_url: str, make_roles: Make, password: str) -> None:
+    name = (await make_roles(database_url, "third", password))["scheduler"]
+    assert await may_read_tenants(as_role(database_url, name, password))
+    with pytest.raises(asyncpg.InvalidPasswordError):
+        await asyncpg.connect(as_role(database_url, name, f"{password}!"))
+
+
+async def test_no_password_is_in_the_log_of_a_server_that_logs_all_statements(
+    postgres: Postgres, database_url: str, make_roles: Make
+) -> None:
+    name = urlsplit(database_url).path[1:]
+    async with connected(postgres.url) as owner:
+        await owner.execute(f"ALTER DATABASE {name} SET log_statement = 'all'")
+    await make_roles(database_url, "fourth", "hunter2-in-the-clear")
+    await create_roles(database_url, "fourth", dict.fromkeys(SERVICES, "hunter2-in-the-clear"))
+    log = postgres.data.with_name(f"{postgres.data.name}.log").read_text(errors="replace")
+    assert 'ROLE "fourth_scheduler"' in log or "ROLE fourth_scheduler" in log
+    assert "hunter2-in-the-clear" not in log
 
 
 async def test_a_run_that_fails_leaves_no_role(postgres: Postgres) -> None:

@@ -27,6 +27,7 @@ from pydantic import SecretStr
 
 from shared import logs
 from shared.batching import Contention
+from shared.database import Database
 from shared.errors import DatabaseUnavailable, ResourceNotFound
 from shared.layers import Context, bounded, current_call, errors_mapped, logged
 from shared.process import Process
@@ -231,7 +232,7 @@ def serve(stack: AsyncExitStack, probe: Probe) -> Serve:
     async def start(*, untimed: frozenset[str] = frozenset(), **settings: Any) -> Client:
         chosen = ProcessSettings(database_url=SecretStr("postgresql://nowhere"), **ANYWHERE | settings)
         process = Process("test", chosen, stack)
-        await process.serve([probe.service()], untimed=untimed)
+        await process.serve(Database("postgresql://nowhere", name="test"), [probe.service()], untimed=untimed)
         return await connect(stack, process.port)
 
     return start
@@ -493,8 +494,17 @@ async def test_a_message_has_at_most_four_mebibytes(serve: Serve, probe: Probe, 
     if fits:
         assert len((await call).value) == size
     else:
-        assert (await refusal(call)).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        # Not RESOURCE_EXHAUSTED, as grpc would say by itself: that is what may be repeated.
+        assert (await refusal(call)).reason == "REQUEST_INVALID"
         assert probe.calls == 0
+
+
+async def test_a_message_that_is_far_too_large_is_not_even_read(serve: Serve, probe: Probe) -> None:
+    client = await serve()
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await client.call("Echo", "x" * (8 * MEBIBYTE + 1))
+    assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert probe.calls == 0
 
 
 # Clients that leave.

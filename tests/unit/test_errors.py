@@ -15,6 +15,7 @@ from shared import errors
 from shared.errors import (
     MAX_VIOLATIONS,
     ApiError,
+    CredentialInvalid,
     DatabaseUnavailable,
     DeadlineExceeded,
     IdempotencyKeyReused,
@@ -24,6 +25,7 @@ from shared.errors import (
     QuotaExceeded,
     RequestInvalid,
     ResourceNotFound,
+    RoleMissing,
     ServerDraining,
     ServerOverloaded,
     StatusConflict,
@@ -40,8 +42,6 @@ NOT_RAISED_YET = {
     "ADDRESS_SUPPRESSED",
     "ADDRESS_MISSING",
     "TENANT_LIMIT_EXCEEDED",
-    "CREDENTIAL_INVALID",
-    "ROLE_MISSING",
 }
 
 ID = UUID("0192f0c1-7e6a-7b1c-8000-0123456789ab")
@@ -53,6 +53,8 @@ SAMPLES = [
     StatusConflict(ID, "SENT"),
     ServerOverloaded(),
     QuotaExceeded("endpoints"),
+    CredentialInvalid(),
+    RoleMissing(),
     DatabaseUnavailable(),
     ServerDraining(),
     DeadlineExceeded(),

@@ -74,6 +74,8 @@ def test_three_services_on_one_machine_do_not_meet() -> None:
 
 
 BAD = {
+    "AUTH": SECRET,
+    "TLS_KEY_FILE": SECRET,
     "DATABASE_URL": f"mysql://{SECRET}",
     "LISTEN_DATABASE_URL": f"{SECRET}://db",
     "DATABASE_POOL_MAX": SECRET,
@@ -173,25 +175,59 @@ def test_it_listens_for_wake_ups_where_the_database_is_unless_told_otherwise(mon
 
 @pytest.mark.parametrize("name", ["LISTEN_ADDRESS", "HEALTH_LISTEN"])
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "127.9.9.9:65535", "localhost:50051", "[::1]:50051"])
-def test_it_listens_on_loopback(monkeypatch: pytest.MonkeyPatch, name: str, address: str) -> None:
-    put(monkeypatch, GOOD | {name: address})
+@pytest.mark.parametrize("auth", ["keys", "off"])
+def test_it_listens_on_loopback(monkeypatch: pytest.MonkeyPatch, name: str, address: str, auth: str) -> None:
+    put(monkeypatch, GOOD | {name: address, "AUTH": auth})
     assert getattr(load(ProcessSettings), name.lower()) == address
+
+
+ELSEWHERE = ["0.0.0.0:50051", "[::]:50051", "10.0.0.1:50051", "[2001:db8::1]:50051"]
+
+
+@services
+@pytest.mark.parametrize("address", ELSEWHERE)
+def test_it_listens_elsewhere_only_with_keys_and_is_probed_anywhere(
+    monkeypatch: pytest.MonkeyPatch, kind: type[ProcessSettings], address: str
+) -> None:
+    put(monkeypatch, GOOD | {"LISTEN_ADDRESS": address, "HEALTH_LISTEN": address})
+    assert load(kind).listen_address == address
+    message = refused(monkeypatch, kind, {"AUTH": "off"})
+    assert message == f"{PREFIX}LISTEN_ADDRESS: must be on a loopback address where {PREFIX}AUTH is off"
+
+
+def test_an_auth_that_is_none_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {"AUTH": "OFF", "LISTEN_ADDRESS": "0.0.0.0:50051"}
+    assert named(refused(monkeypatch, ProcessSettings, GOOD | wrong)) == set(wrong)
 
 
 @pytest.mark.parametrize("name", ["LISTEN_ADDRESS", "HEALTH_LISTEN"])
 @pytest.mark.parametrize(
-    "address",
-    ["0.0.0.0:50051", "[::]:50051", "10.0.0.1:50051", "example.com:50051", ":50051", "*:50051", "unix:50051", "a:b:1"],
+    "host", ["", "*", "unix", "a:b", "::1", "[::1", "[127.0.0.1]", "example.com", "ipv4:127.0.0.1"]
 )
-def test_it_listens_nowhere_else(monkeypatch: pytest.MonkeyPatch, name: str, address: str) -> None:
-    message = refused(monkeypatch, ProcessSettings, GOOD | {name: address})
-    assert message == f"{PREFIX}{name}: must be on a loopback address: there is no authentication"
+def test_it_listens_at_an_ip_address(monkeypatch: pytest.MonkeyPatch, name: str, host: str) -> None:
+    message = refused(monkeypatch, ProcessSettings, GOOD | {name: f"{host}:50051"})
+    assert message == f"{PREFIX}{name}: must be an IP address, with a port"
 
 
 @pytest.mark.parametrize("port", ["", ":", ":x", ":-1", ":65536", ":²", ":٣", ": 1"])
 def test_an_address_has_a_port(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
     message = refused(monkeypatch, ProcessSettings, GOOD | {"LISTEN_ADDRESS": f"127.0.0.1{port}"})
-    assert message == f"{PREFIX}LISTEN_ADDRESS: must be host:port"
+    assert message == f"{PREFIX}LISTEN_ADDRESS: must be address:port"
+
+
+@pytest.mark.parametrize("given", ["TLS_CERT_FILE", "TLS_KEY_FILE", "TLS_CLIENT_CA_FILE"])
+def test_a_certificate_and_its_key_go_together(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str) -> None:
+    message = refused(monkeypatch, ProcessSettings, GOOD | {given: str(tmp_path / SECRET)})
+    assert named(message) == {"TLS_KEY_FILE"}
+
+
+@services
+def test_a_certificate_that_cannot_be_read_is_named_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: type[ProcessSettings]
+) -> None:
+    files = {name: str(tmp_path / SECRET) for name in ("TLS_CERT_FILE", "TLS_KEY_FILE")}
+    message = refused(monkeypatch, kind, GOOD | files)
+    assert message == f"{PREFIX}TLS_KEY_FILE: is no readable PEM certificate or unencrypted key"
 
 
 def without_key() -> dict[str, str]:
