@@ -9,7 +9,7 @@ from pathlib import Path
 
 import asyncpg
 
-from benchmarks import bare, ours
+from benchmarks import bare, lanes, ours
 from benchmarks.report import HEADER, Figure, percentile
 from sandbox.postgres import Postgres
 from shared import logs
@@ -42,10 +42,12 @@ def main() -> None:
         Path(folder).chmod(0o755)
         with Postgres(Path(folder) / "data", {"shared_buffers": "512MB", "max_wal_size": "4GB"}) as server:
             figures = asyncio.run(_measure(server.url, arguments.seconds, arguments.drain, arguments.samples))
+            shown = asyncio.run(_lanes(server.url, arguments.drain, arguments.samples))
     print(f"Python {platform.python_version()}, client, services and PostgreSQL on one machine\n")
     print(HEADER)
     for figure in figures:
         print(figure.line())
+    print("\n".join(["", *shown]))
 
 
 async def _measure(url: str, seconds: float, count: int, samples: int) -> list[Figure]:
@@ -53,23 +55,27 @@ async def _measure(url: str, seconds: float, count: int, samples: int) -> list[F
     return [*await _latency(url, samples), await _accepting(url, seconds), *await _draining(url, count)]
 
 
+async def _lanes(url: str, count: int, samples: int) -> list[str]:
+    return [*await lanes.isolation(url, count, samples), "", *await lanes.outage(url)]
+
+
 async def _accepting(url: str, seconds: float) -> Figure:
     alone = await bare.accepted_per_second(url, seconds, GROUP)
     async with ours.scheduler(url) as stub:
         real = await ours.accepted_per_second(stub, seconds, IN_FLIGHT)
-    await _empty(url)
+    await lanes.empty(url)
     return Figure(f"accepted, unary, {IN_FLIGHT} in flight (bare: groups of {GROUP})", real, alone, "per second")
 
 
 async def _draining(url: str, count: int) -> list[Figure]:
     await _fill(url, count)
     alone = await bare.drained_per_second(url, count)
-    await _empty(url)
+    await lanes.empty(url)
     figures = []
     for concurrency in (64, 256, 1024):
         await _fill(url, count)
         real = await _drain(url, count, concurrency)
-        await _empty(url)
+        await lanes.empty(url)
         figures.append(Figure(f"drained, one worker, concurrency {concurrency} (bare: 64)", real, alone, "per second"))
     return figures
 
@@ -94,12 +100,12 @@ async def _all_sent(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
 
 async def _latency(url: str, samples: int) -> list[Figure]:
     alone = await bare.latencies(url, samples)
-    await _empty(url)
+    await lanes.empty(url)
     provider = ours.NoOp()
     async with ours.scheduler(url) as stub, ours.worker(url, provider, IN_FLIGHT):
         await ours.latencies(stub, provider, 20, "warm-up")  # connections and plans
         real = await ours.latencies(stub, provider, samples, "ours")
-    await _empty(url)
+    await lanes.empty(url)
     return [
         Figure(f"idle, accept to provider, p{n}", percentile(real, n) * 1e3, percentile(alone, n) * 1e3, "ms")
         for n in (50, 99)
@@ -110,15 +116,6 @@ async def _fill(url: str, count: int) -> None:
     """As fresh as a burst leaves it: never analysed."""
     connection = await asyncpg.connect(url)
     await connection.execute(FILL, count, bare.CONTENT)
-    await connection.close()
-
-
-async def _empty(url: str) -> None:
-    connection = await asyncpg.connect(url)
-    await connection.execute(
-        "TRUNCATE notifyqueue.notifications, notifyqueue.notification_contents, notifyqueue.notification_history, "
-        "notifyqueue.webhook_events"
-    )
     await connection.close()
 
 

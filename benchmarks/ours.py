@@ -64,6 +64,7 @@ async def scheduler(url: str) -> AsyncIterator[scheduler_pb2_grpc.SchedulerStub]
         "NOTIFYQUEUE_LISTEN_ADDRESS": ADDRESS,
         "NOTIFYQUEUE_HEALTH_LISTEN": "127.0.0.1:20061",
         "NOTIFYQUEUE_LOG_LEVEL": "WARNING",
+        "NOTIFYQUEUE_AUTH": "off",
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "services.scheduler", env=os.environ | environment
@@ -90,6 +91,7 @@ async def worker(url: str, provider: NoOp, concurrency: int) -> AsyncIterator[No
     settings = Settings(
         database_url=SecretStr(url),
         secret_key=SecretStr(SECRET),
+        auth="off",
         listen_address="127.0.0.1:20052",
         health_listen="127.0.0.1:20062",
         worker_concurrency=concurrency,

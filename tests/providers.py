@@ -12,7 +12,7 @@ ACCEPTED = Outcome(Answer.ACCEPTED, provider_message_id="m-1")
 
 
 class ScriptedProvider:
-    """Answers each address with what was scripted for it, in order, and then accepts."""
+    """Answers each address with what was scripted for it, in order, and then accepts, unless told `otherwise`."""
 
     name = "scripted"
 
@@ -21,6 +21,11 @@ class ScriptedProvider:
         self.gate = asyncio.Event()
         """Requests wait for it, so that a test can hold them on the wire."""
         self.gate.set()
+        self.otherwise: Outcome = ACCEPTED
+        """Its answer to what has no script."""
+        self.at_once = 0
+        """The most requests that were on the wire at the same time."""
+        self._on_the_wire = 0
         self._script: defaultdict[str, deque[Outcome | Exception]] = defaultdict(deque)
 
     def script(self, address: str, *answers: Outcome | Exception) -> None:
@@ -35,9 +40,14 @@ class ScriptedProvider:
     async def deliver(self, message: Message, handover: Handover) -> Outcome:
         self.seen.append(message)
         handover.begin()
-        await self.gate.wait()
+        self._on_the_wire += 1
+        self.at_once = max(self.at_once, self._on_the_wire)
+        try:
+            await self.gate.wait()
+        finally:
+            self._on_the_wire -= 1
         answers = self._script[message.address]
-        answer = answers.popleft() if answers else ACCEPTED
+        answer = answers.popleft() if answers else self.otherwise
         if isinstance(answer, Exception):
             raise answer
         return answer

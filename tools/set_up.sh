@@ -33,4 +33,6 @@ sed -n '/^uv==/,/[^\\]$/p' requirements.txt > .venv/uv.txt
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement .venv/uv.txt
 # The certificates that the system trusts, as pip does: behind a proxy there may be one that nobody else knows.
 .venv/bin/uv --system-certs pip sync --quiet --python .venv/bin/python --require-hashes requirements.txt
+# The command line, .venv/bin/notifyqueue: of this checkout as it is, built by the hatchling that is pinned.
+.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --offline --editable .
 touch .venv/.ready

@@ -16,7 +16,7 @@ from shared import lifecycle
 from tools.sql_origins import Level, Origin, alias, children, conditions, levels, names, output, own_nodes, trace, walk
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-FOLDERS = ("services/*/sql", "shared/sql")
+FOLDERS = ("services/*/sql", "shared/sql", "shared/*/sql")
 SCHEMAS = ("notifyqueue", "pg_catalog")
 TABLE = ("notifyqueue", "notifications")
 

@@ -1,7 +1,7 @@
 """The wall that import-linter cannot draw, for it knows no names by pattern: who may see the contracts.
 
-Translation is the work of the rpc modules, of `messages`, and of the provider that others implement; the rules behind
-them have words of their own. `python -m tools.walls`
+Translation is the work of the modules `rpc*` and `messages*`, and of the provider that others implement; the rules
+behind them have words of their own. `python -m tools.walls`
 """
 
 import ast
@@ -15,7 +15,7 @@ CONTRACTS = "notifyqueue.v1"
 
 
 def translates(module: Path) -> bool:
-    return module.stem.startswith("rpc") or module.stem == "messages" or module.match("providers/remote.py")
+    return module.stem.startswith(("rpc", "messages")) or module.match("providers/remote.py")
 
 
 def sees_contracts(source: str) -> bool:
@@ -34,7 +34,7 @@ def main() -> int:
     modules = sorted(module for folder in FOLDERS for module in (CHECKOUT / folder).rglob("*.py"))
     found = [module for module in modules if not translates(module) and sees_contracts(module.read_text("utf-8"))]
     for module in found:
-        print(f"{module.relative_to(CHECKOUT)}: imports {CONTRACTS}, which is for rpc*, messages and providers/remote")
+        print(f"{module.relative_to(CHECKOUT)}: imports {CONTRACTS}, which is for rpc*, messages* and providers/remote")
     return 1 if found else 0
 
 

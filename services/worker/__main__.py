@@ -9,6 +9,7 @@ import structlog
 
 from services.worker import rpc
 from services.worker.claim import Claim
+from services.worker.heartbeat import Heartbeat
 from services.worker.lane import Lane, LaneSettings, SuspectSlot
 from services.worker.leases import Leases
 from services.worker.outcome import Later
@@ -16,12 +17,15 @@ from services.worker.providers import Provider
 from services.worker.providers.catalogue import choose_providers
 from services.worker.recording import Fence, Recording, fences
 from services.worker.recovery import Recovery
+from services.worker.retention import Retention
+from services.worker.retention_store import RetentionStore
 from services.worker.settings import Settings
+from services.worker.shared_lane import SharedLane
 from services.worker.store import Store, WorkerStore
 from services.worker.worker import Worker
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
-from shared.listener import EVENTS_TOPIC, Listener, Notifier, lane_topic
+from shared.listener import EVENTS_TOPIC, LANES_TOPIC, Listener, Notifier, lane_topic
 from shared.process import Process, run
 from shared.store import Store as SharedStore
 
@@ -60,6 +64,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     worker_id = uuid4()
     structlog.contextvars.bind_contextvars(worker_id=str(worker_id))
     suspects = SuspectSlot()
+    shared = {channel: SharedLane(channel, settings.concurrency(channel)) for channel in providers}
     lanes = {
         channel: Lane(
             _lane_settings(channel, settings),
@@ -67,6 +72,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
             provider,
             recording,
             starts,
+            shared[channel],
             worker_id=worker_id,
             backoff=backoff,
             suspects=suspects,
@@ -75,18 +81,34 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         for channel, provider in providers.items()
     }
     worker = Worker(worker_id, lanes, shutdown_timeout=settings.shutdown_timeout)
-    listener = await enter(
-        Listener(
-            settings.listen_url(),
-            name="notifyqueue worker listener",
-            on={lane_topic(channel): lane.wake for channel, lane in lanes.items()},
-        )
-    )
-    health = await process.serve([rpc.service(worker)], untimed=rpc.UNTIMED)
     # A connection of its own: a renewal must not wait for records that wait for the database.
     renewals = Store(await process.open_database(size=1))
+    heartbeat = Heartbeat(
+        renewals,
+        shared,
+        worker_id=worker_id,
+        phase=lambda: worker.phase,
+        loads=lambda: [lane.load for lane in lanes.values()],
+        first_probe=timedelta(seconds=settings.probe_base),
+        longest_probe=timedelta(seconds=settings.probe_cap),
+        on_news=lambda channel: lanes[channel].wake(),
+        on_change=lambda: notifier.tell(LANES_TOPIC),
+    )
+    topics = {lane_topic(channel): lane.wake for channel, lane in lanes.items()}
+    listener = await enter(
+        Listener(settings.listen_url(), name="notifyqueue worker listener", on={**topics, LANES_TOPIC: heartbeat.wake})
+    )
+    health = await process.serve(database, [rpc.service(worker)], untimed=rpc.UNTIMED)
     leases = await enter(Leases(renewals, lease=lease, held=worker.renewable, on_lost=worker.lose))
     await enter(Recovery(store, leases, lease=lease, backoff=backoff, on_end=tell_end, on_retry=tell_retry))
+    await enter(
+        Retention(
+            RetentionStore(database),
+            retention=timedelta(seconds=settings.retention),
+            content_retention=timedelta(seconds=settings.content_retention),
+        )
+    )
+    await enter(heartbeat)
     await enter(worker)
     await process.become_ready(database, health, draining=lambda: worker.draining)
     return worker
@@ -95,8 +117,8 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
 def _lane_settings(channel: str, settings: Settings) -> LaneSettings:
     return LaneSettings(
         channel=channel,
-        concurrency=settings.worker_concurrency,
-        deadline=settings.attempt_deadline,
+        concurrency=settings.concurrency(channel),
+        deadline=settings.attempt_deadline(channel),
         lease=timedelta(seconds=settings.lease),
         poll_interval=settings.poll_interval,
         aging=timedelta(seconds=settings.priority_aging),

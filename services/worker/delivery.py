@@ -20,8 +20,9 @@ from services.worker.outcome import (
     judge,
     unstarted,
 )
-from services.worker.providers import Provider
+from services.worker.providers import Answer, Provider
 from services.worker.recording import Fence, Recording
+from services.worker.shared_lane import SharedLane
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
 from shared.clock import tick
@@ -38,6 +39,9 @@ class Running:
 
     claim: Claim
     since: float
+    probe: int | None = None
+    """The opening of the breaker that this is a probe for."""
+    answer: Answer | None = None
     recording: bool = False
     lost: bool = False
 
@@ -57,6 +61,7 @@ class Delivery:
         provider: Provider,
         recording: Recording,
         starts: GroupCommit[Claim, Fence],
+        shared: SharedLane,
         *,
         backoff: Backoff,
         deadline: float,
@@ -67,6 +72,7 @@ class Delivery:
         self.totals = Totals()
         self._recording = recording
         self._starts = starts
+        self._shared = shared
         self._backoff = backoff
         self._deadline = deadline
         self._draining = draining
@@ -116,7 +122,10 @@ class Delivery:
         if claim.aged().overdue:
             return expired(claim)
         outcome = await attempt(claim, claim.content, self.provider, self._deadline)
-        return judge(claim.aged(), outcome, self._backoff)
+        outcome = self._shared.observe(claim, outcome, probe=running.probe)
+        running.answer = outcome.answer
+        given_up = running.probe is not None or self._shared.open
+        return judge(claim.aged(), outcome, self._backoff, given_up=given_up)
 
     async def _start_fence(self, claim: Claim) -> Fence:
         try:

@@ -14,7 +14,8 @@ from services.worker.delivery import RETURN_DELAY, Delivery, Running, Totals
 from services.worker.outcome import unstarted
 from services.worker.providers import Provider
 from services.worker.recording import Fence, Recording
-from services.worker.store import CLAIM_LIMITS, Store
+from services.worker.shared_lane import SharedLane
+from services.worker.store import CLAIM_LIMITS, LaneLoad, Store
 from shared.backoff import Backoff
 from shared.batching import Contention, GroupCommit
 from shared.clock import tick
@@ -59,6 +60,7 @@ class Lane:
         provider: Provider,
         recording: Recording,
         starts: GroupCommit[Claim, Fence],
+        shared: SharedLane,
         *,
         worker_id: UUID,
         backoff: Backoff,
@@ -67,6 +69,7 @@ class Lane:
     ) -> None:
         """`starts` is the start fence; `listening` says whether a wake-up would be heard."""
         self.settings = settings
+        self._shared = shared
         self._store = store
         self._worker_id = worker_id
         self._suspects = suspects
@@ -75,6 +78,7 @@ class Lane:
             provider,
             recording,
             starts,
+            shared,
             backoff=backoff,
             deadline=settings.deadline,
             draining=lambda: self._draining,
@@ -131,6 +135,12 @@ class Lane:
     def totals(self) -> Totals:
         return self._delivery.totals
 
+    @property
+    def load(self) -> LaneLoad:
+        """For the heartbeat."""
+        totals = self.totals
+        return LaneLoad(self.settings.channel, self.settings.concurrency, self.in_flight, totals.sent, totals.unsent)
+
     def renewable(self) -> Iterable[Claim]:
         """What is held: until it is recorded, and otherwise not far past its deadline."""
         oldest = tick() - OVERTIME * self.settings.deadline
@@ -148,8 +158,14 @@ class Lane:
 
     async def _turn(self) -> float | None:
         await self._give_back()
+        if self._shared.paused:
+            return None  # until the heartbeat learns otherwise
+        if self._shared.held_for > 0:
+            return self._shared.held_for
         if not self._has_room():
             return None  # until something ends
+        if self._shared.open:
+            return await self._probe()
         limit = max(limit for limit in CLAIM_LIMITS if limit <= self._free())
         low_first = self._low_first()
         claims = await self._claim(limit, low_first=low_first)
@@ -159,12 +175,34 @@ class Lane:
             return 0
         return await self._time_to_sleep()
 
+    async def _probe(self) -> float | None:
+        """While the breaker is open, one notification at a time is sent, over all workers."""
+        wait = self._shared.probe_in
+        if wait is None or wait > 0:
+            return wait
+        wait = await self._time_to_sleep()
+        if wait > MIN_SLEEP:
+            return wait
+        opening = self._shared.opening
+        taken = await self._store.take_probe(self.settings.channel, opening, timedelta(seconds=self._probe_timeout))
+        self._shared.delay_probe(self._probe_timeout if taken else self.settings.poll_interval)
+        claims = await self._claim(1, low_first=False) if taken else []
+        for claim in claims:
+            self._start(claim, probe=opening)
+        if taken and not claims:
+            self._shared.return_probe(opening)
+        return self._shared.probe_in
+
+    @property
+    def _probe_timeout(self) -> float:
+        return OVERTIME * self.settings.deadline
+
     def _free(self) -> int:
-        return self.settings.concurrency - len(self._running)
+        return self._shared.pace.limit - len(self._running)
 
     def _has_room(self) -> bool:
         """Few, large claims: a quarter must be free, or nothing runs."""
-        return not self._running or self._free() * 4 >= self.settings.concurrency
+        return not self._running or self._free() * 4 >= self._shared.pace.limit
 
     def _low_first(self) -> bool:
         self._claims += 1
@@ -200,8 +238,8 @@ class Lane:
 
     # --- delivering
 
-    def _start(self, claim: Claim) -> None:
-        running = Running(claim, tick())
+    def _start(self, claim: Claim, *, probe: int | None = None) -> None:
+        running = Running(claim, tick(), probe=probe)
         if claim.notification_id in self._running:
             # Our own lease passed while this process stood still. The older attempt runs to its end; this one waits.
             self._spawn(self._delivery.record(running, unstarted(claim, RETURN_DELAY)))
@@ -221,6 +259,8 @@ class Lane:
         try:
             await self._delivery.run(running)
         finally:
+            if running.probe is not None and running.answer is None:
+                self._shared.return_probe(running.probe)
             self._forget(running.claim)
 
     def _forget(self, claim: Claim) -> None:

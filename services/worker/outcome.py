@@ -9,6 +9,10 @@ from shared.backoff import Backoff
 
 MAX_NOT_BEFORE = timedelta(hours=24)
 
+# What costs a notification nothing while its provider fails all of them. An answer that never came may hide a delivery,
+# and is counted, so that nothing is delivered again and again.
+PROVIDERS_FAULT = frozenset({Answer.TRANSIENT, Answer.MISCONFIGURED})
+
 FAILED_ATTEMPT = "ATTEMPT_FAILED"
 UNKNOWN_ATTEMPT = "ATTEMPT_UNKNOWN"
 
@@ -41,8 +45,8 @@ class Later:
 Verdict = Sent | Ended | Later
 
 
-def judge(held: Held, outcome: Outcome, backoff: Backoff) -> Verdict:
-    """The verdict on an attempt that ended like this."""
+def judge(held: Held, outcome: Outcome, backoff: Backoff, *, given_up: bool = False) -> Verdict:
+    """The verdict on an attempt that ended like this. `given_up` says that the provider fails, whatever it is sent."""
     match outcome.answer:
         case Answer.ACCEPTED:
             return Sent(provider_message_id=outcome.provider_message_id)
@@ -51,7 +55,8 @@ def judge(held: Held, outcome: Outcome, backoff: Backoff) -> Verdict:
         case Answer.PERMANENT_ADDRESS:
             return Ended(reason="ADDRESS_REJECTED", kind=FAILED_ATTEMPT, code=outcome.code)
         case _:
-            return _again(held, outcome, backoff, exhausted="ATTEMPTS_EXHAUSTED")
+            spared = (given_up and outcome.answer in PROVIDERS_FAULT) or outcome.answer is Answer.THROTTLED
+            return _again(held, outcome, backoff, exhausted="ATTEMPTS_EXHAUSTED", refunded=spared)
 
 
 def judge_expired(claim: ExpiredClaim, backoff: Backoff) -> Verdict:
@@ -79,7 +84,7 @@ def content_erased() -> Ended:
     return Ended(reason="CONTENT_ERASED", kind=None)
 
 
-def _again(held: Held, outcome: Outcome, backoff: Backoff, *, exhausted: str) -> Verdict:
+def _again(held: Held, outcome: Outcome, backoff: Backoff, *, exhausted: str, refunded: bool = False) -> Verdict:
     """Neither taken nor refused: another attempt, if it may have one and it would come in time."""
     unknown = outcome.answer is Answer.UNKNOWN
     kind = UNKNOWN_ATTEMPT if unknown else FAILED_ATTEMPT
@@ -87,7 +92,6 @@ def _again(held: Held, outcome: Outcome, backoff: Backoff, *, exhausted: str) ->
         return Ended(reason="OUTCOME_UNKNOWN", kind=kind, code=outcome.code)
 
     delay = max(backoff.delay(held.number), min(outcome.not_before, MAX_NOT_BEFORE))
-    refunded = outcome.answer is Answer.THROTTLED
     reconciled = unknown and held.number >= held.max_attempts and not held.reconciled
     if not (refunded or reconciled or held.number < held.max_attempts):
         return Ended(reason=exhausted, kind=kind, code=outcome.code)

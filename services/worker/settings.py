@@ -6,18 +6,30 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from services.worker.providers.smtp_settings import SmtpSettings, Tls
-from shared.settings import PREFIX, ProcessSettings, Seconds
+from shared.settings import DAY, PREFIX, YEAR, ProcessSettings, Seconds
 
+CHANNELS = ("EMAIL", "SMS", "PUSH")
 ATTEMPT_FACTOR = 1.5  # an attempt does more than wait for the provider's last answer
+
+
+Concurrency = Annotated[int, Field(ge=1, le=10_000)]
+ProviderTimeout = Annotated[float, Field(gt=0, le=600)]
+Retained = Annotated[float, Field(ge=0, le=10 * YEAR, allow_inf_nan=False)]
 
 
 class Settings(ProcessSettings):
     listen_address: str = "127.0.0.1:50052"
-    """host:port of the services. Loopback only."""
+    """address:port of the services; 0.0.0.0 or [::] is every address. Loopback only where AUTH is off."""
     health_listen: str = "127.0.0.1:50062"
-    """host:port of the health service in plain text. Loopback only."""
-    worker_concurrency: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """address:port of the health service: in plain text, without a key, and nothing else is there."""
+    worker_concurrency: Concurrency = 64
     """Notifications of a lane that may be under way at once."""
+    email_concurrency: Concurrency | None = None
+    """Likewise, of the email lane. Default: WORKER_CONCURRENCY."""
+    sms_concurrency: Concurrency | None = None
+    """Likewise, of the SMS lane."""
+    push_concurrency: Concurrency | None = None
+    """Likewise, of the push lane."""
     poll_interval: Annotated[float, Field(gt=0, le=3600)] = 5.0
     """How often a lane looks for work that nothing announced."""
     retry_cap: Annotated[float, Field(gt=0, le=86_400)] = 900.0
@@ -26,9 +38,25 @@ class Settings(ProcessSettings):
     """The first delay between attempts; doubled with each. At most RETRY_CAP."""
     priority_aging: Seconds = 300.0
     """What has been due for longer is served by one claim in eight, the lowest priority first. 0: never."""
-    email_provider: Literal["smtp", "mock"] = "smtp"
-    """What delivers mail."""
-    email_provider_timeout: Annotated[float, Field(gt=0, le=600)] = 30.0
+    retention: Retained = 30 * DAY
+    """How long what was sent, cancelled, expired or suppressed is kept. 0: for ever, as is what failed."""
+    content_retention: Retained = 7 * DAY
+    """How long its content is kept, unless it has a time to expire: then it goes with its end. 0: as long as itself."""
+    probe_base: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    """While a lane's breaker is open: how long until one notification is sent as a probe; doubled while it fails."""
+    probe_cap: Annotated[float, Field(gt=0, le=3600, validate_default=True)] = 60.0
+    """The longest delay between probes."""
+    email_provider: Literal["none", "smtp", "mock"] = "smtp"
+    """What delivers mail. none: this worker does not."""
+    email_provider_timeout: ProviderTimeout = 30.0
+    """How long the provider may take for its last answer."""
+    sms_provider: Literal["none", "mock"] = "none"
+    """What delivers text messages. none: this worker does not."""
+    sms_provider_timeout: ProviderTimeout = 10.0
+    """How long the provider may take for its last answer."""
+    push_provider: Literal["none", "mock"] = "none"
+    """What delivers push messages. none: this worker does not."""
+    push_provider_timeout: ProviderTimeout = 10.0
     """How long the provider may take for its last answer."""
     lease: Annotated[float, Field(gt=0, le=3600, validate_default=True)] = 60.0
     """How long a claim lasts without being renewed; what a dead worker held is recovered after it."""
@@ -49,10 +77,20 @@ class Settings(ProcessSettings):
     mock_url: Annotated[str, Field(pattern=r"^https?://[^/]+")] = "http://127.0.0.1:58080"
     """Where the sandbox is, for the mock provider."""
 
-    @property
-    def attempt_deadline(self) -> float:
+    def provider(self, channel: str) -> str:
+        """What delivers on this channel, or none."""
+        return str(getattr(self, f"{channel.lower()}_provider"))
+
+    def provider_timeout(self, channel: str) -> float:
+        return float(getattr(self, f"{channel.lower()}_provider_timeout"))
+
+    def attempt_deadline(self, channel: str) -> float:
         """How long one attempt may take in all."""
-        return self.email_provider_timeout * ATTEMPT_FACTOR
+        return self.provider_timeout(channel) * ATTEMPT_FACTOR
+
+    def concurrency(self, channel: str) -> int:
+        chosen: int | None = getattr(self, f"{channel.lower()}_concurrency")
+        return chosen or self.worker_concurrency
 
     @field_validator("smtp_host", "smtp_sender")
     @classmethod
@@ -68,6 +106,13 @@ class Settings(ProcessSettings):
             raise ValueError(f"{PREFIX}SMTP_USERNAME and {PREFIX}SMTP_PASSWORD: both or neither must be set")
         return password
 
+    @field_validator("probe_cap")
+    @classmethod
+    def _is_above_its_base(cls, cap: float, info: ValidationInfo) -> float:
+        if cap < info.data.get("probe_base", 0):
+            raise ValueError(f"must be at least {PREFIX}PROBE_BASE")
+        return cap
+
     @field_validator("retry_base")
     @classmethod
     def _is_below_its_cap(cls, base: float, info: ValidationInfo) -> float:
@@ -78,10 +123,19 @@ class Settings(ProcessSettings):
     @field_validator("lease")
     @classmethod
     def _outlives_an_attempt(cls, lease: float, info: ValidationInfo) -> float:
-        if lease <= info.data.get("email_provider_timeout", 0) * ATTEMPT_FACTOR:
-            bound = f"{ATTEMPT_FACTOR} times {PREFIX}EMAIL_PROVIDER_TIMEOUT"
-            raise ValueError(f"must be more than {bound}, or a call could outlive its claim")
+        served = [channel.lower() for channel in CHANNELS if info.data.get(f"{channel.lower()}_provider") != "none"]
+        for name in (f"{channel}_provider_timeout" for channel in served):
+            if lease <= info.data.get(name, 0) * ATTEMPT_FACTOR:
+                bound = f"{ATTEMPT_FACTOR} times {PREFIX}{name.upper()}"
+                raise ValueError(f"must be more than {bound}, or a call could outlive its claim")
         return lease
+
+    @model_validator(mode="after")
+    def _serves_a_lane(self) -> Self:
+        if all(self.provider(channel) == "none" for channel in CHANNELS):
+            names = ", ".join(f"{PREFIX}{channel}_PROVIDER" for channel in CHANNELS)
+            raise ValueError(f"{names}: at least one must not be none")
+        return self
 
     @model_validator(mode="after")
     def _smtp_can_work(self) -> Self:
@@ -103,7 +157,7 @@ class Settings(ProcessSettings):
             username=self.smtp_username,
             password=self.smtp_password.get_secret_value(),
             sender=self.smtp_sender,
-            prepare_timeout=self.attempt_deadline - self.email_provider_timeout,
+            prepare_timeout=self.attempt_deadline("EMAIL") - self.email_provider_timeout,
             answer_timeout=self.email_provider_timeout,
-            max_connections=self.worker_concurrency,  # a claim is a start: it must not wait for a connection
+            max_connections=self.concurrency("EMAIL"),  # a claim is a start: it must not wait for a connection
         )

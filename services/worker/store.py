@@ -12,6 +12,7 @@ import asyncpg
 
 from services.worker.claim import Claim, ExpiredClaim, Held
 from services.worker.outcome import Ended, Later, Sent, Verdict
+from services.worker.shared_lane import LaneFacts
 from shared.clock import tick
 from shared.database import Database, Executor, Locked, Statements, columns
 
@@ -33,6 +34,17 @@ class Record(Generic[Kind]):
     verdict: Kind
     expired: bool = False
     """Its lease passed, and it is not its worker that writes this."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLoad:
+    """What a worker says of one of its lanes."""
+
+    channel: str
+    concurrency: int
+    in_flight: int
+    sent: int
+    unsent: int
 
 
 class Store:
@@ -123,6 +135,37 @@ class Store:
     async def expire_overdue(self) -> int:
         """How many were ended."""
         return len(await self._executor.fetch(sql["expire_overdue"]))
+
+    async def beat(self, worker_id: UUID, phase: str, lanes: Sequence[LaneLoad]) -> list[LaneFacts]:
+        """How every lane is, for all workers."""
+        rows = [(lane.channel, lane.concurrency, lane.in_flight, lane.sent, lane.unsent) for lane in lanes]
+        return [
+            LaneFacts(**row) for row in await self._executor.fetch(sql["beat"], worker_id, phase, *columns(rows, 5))
+        ]
+
+    async def forget_worker(self, worker_id: UUID) -> None:
+        await self._executor.fetch(sql["forget_worker"], worker_id)
+
+    async def open_breaker(self, channel: str, cause: str, first_probe_in: timedelta, worker_id: UUID) -> bool:
+        """Whether it was this call that opened it."""
+        return bool(await self._executor.fetch(sql["open_breaker"], channel, cause, first_probe_in, worker_id))
+
+    async def close_breaker(self, channel: str, opening: int, worker_id: UUID) -> bool:
+        """Whether it was this call that closed it."""
+        return bool(await self._executor.fetch(sql["close_breaker"], channel, opening, worker_id))
+
+    async def take_probe(self, channel: str, opening: int, within: timedelta) -> bool:
+        """Whether this worker has it."""
+        return bool(await self._executor.fetch(sql["take_probe"], channel, opening, within))
+
+    async def delay_probe(self, channel: str, opening: int, longest: timedelta) -> None:
+        await self._executor.fetch(sql["delay_probe"], channel, opening, longest)
+
+    async def return_probe(self, channel: str, opening: int) -> None:
+        await self._executor.fetch(sql["return_probe"], channel, opening)
+
+    async def hold_lane(self, channel: str, span: timedelta) -> None:
+        await self._executor.fetch(sql["hold_lane"], channel, span)
 
     async def _fenced(self, name: str, rows: Sequence[tuple[Any, ...]], width: int, *more: object) -> set[UUID]:
         # Ascending ids in every statement: two groups that meet take their rows in one order.

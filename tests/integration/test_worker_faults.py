@@ -16,6 +16,7 @@ from services.worker.lane import Lane, LaneSettings, SuspectSlot
 from services.worker.leases import Leases
 from services.worker.outcome import Sent
 from services.worker.recording import Fence, Recording, fences
+from services.worker.shared_lane import LaneFacts, SharedLane
 from services.worker.store import Record, WorkerStore
 from services.worker.worker import Worker
 from shared.backoff import Backoff
@@ -88,12 +89,15 @@ class Bench:
         starts = await self._stack.enter_async_context(
             GroupCommit[Claim, Fence](self._fence, flights=flights, key=lambda claim: claim.notification_id)
         )
+        shared = SharedLane("EMAIL", SETTINGS.concurrency)
+        shared.apply(LaneFacts("EMAIL", paused=False, opening=0, open=False, probe_in=0, held_for=0))
         lane = Lane(
             SETTINGS,
             self.store,
             self.provider,
             recording,
             starts,
+            shared,
             worker_id=uuid4(),
             backoff=Backoff(timedelta(milliseconds=100), timedelta(seconds=1)),
             suspects=SuspectSlot(),

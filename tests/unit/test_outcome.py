@@ -177,3 +177,17 @@ def test_nothing_that_counts_goes_on_for_ever(answers: list[Answer]) -> None:
         reconciled = claim.reconciled or verdict.reconciled
         claim = held(claim.number + 1, claim.max_attempts + verdict.reconciled, reconciled=reconciled)
     pytest.fail("it went on")
+
+
+@pytest.mark.parametrize("answer", [Answer.TRANSIENT, Answer.MISCONFIGURED])
+def test_a_failure_costs_nothing_while_its_provider_is_given_up(answer: Answer) -> None:
+    verdict = judge(held(5), Outcome(answer, code="x"), BACKOFF, given_up=True)
+    assert isinstance(verdict, Later)
+    assert verdict.refunded
+    assert verdict.delay >= timedelta(seconds=1)
+
+
+def test_what_may_have_been_delivered_counts_also_while_its_provider_is_given_up() -> None:
+    assert judge(held(5, reconciled=True), Outcome(Answer.UNKNOWN), BACKOFF, given_up=True) == Ended(
+        reason="ATTEMPTS_EXHAUSTED", kind="ATTEMPT_UNKNOWN"
+    )

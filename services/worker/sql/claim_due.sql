@@ -1,7 +1,7 @@
 -- claim_due: up to 64 due notifications of a lane for one worker, most urgent first, with what it needs to deliver them.
 -- Disjoint under any number of claimers, never more than the limit, and its cost follows what it takes, not what is
 -- scheduled for later: each class is an equality in the claim index, and the due time a range. Crash suspects stand in
--- an index of their own, and at most one is taken. store.py puts other limits in place of 64.
+-- an index of their own, and at most one is taken. None of a paused lane. store.py puts other limits in place of 64.
 --   $1 text        channel
 --   $2 smallint[]  classes in the order to visit; from the bottom, to let the low ones breathe
 --   $3 interval    only what has been due for at least this long
@@ -9,11 +9,15 @@
 --   $5 uuid        worker
 --   $6 interval    lease
 --   $7 boolean     whether a suspect may be taken
-WITH suspect AS MATERIALIZED (
+WITH lane AS MATERIALIZED (
+  SELECT l.channel
+  FROM notifyqueue.lanes AS l
+  WHERE l.channel = $1 AND l.paused_at IS NULL
+), suspect AS MATERIALIZED (
   SELECT n.id
   FROM notifyqueue.notifications AS n
   WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries >= 2
-    AND $7::boolean
+    AND $7::boolean AND EXISTS (SELECT FROM lane)
     AND n.channel = $1
     AND n.next_attempt_at <= now() - $3::interval
     AND n.attempt_count < n.max_attempts
@@ -27,6 +31,7 @@ WITH suspect AS MATERIALIZED (
     SELECT n.id
     FROM notifyqueue.notifications AS n
     WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries < 2
+      AND EXISTS (SELECT FROM lane)
       AND n.channel = $1 AND n.priority = class.priority
       AND n.next_attempt_at <= now() - $3::interval
       AND n.attempt_count < n.max_attempts

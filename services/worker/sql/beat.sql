@@ -1,0 +1,16 @@
+-- beat: says that this worker lives and how its lanes do, and answers how the lanes of all are.
+--   $1 uuid  worker   $2 text  phase   $3 text[]  channels, and for each   $4 int[]  concurrency   $5 int[]  in flight
+--   $6 bigint[]  sent   $7 bigint[]  unsent
+WITH beating AS (
+  INSERT INTO notifyqueue.workers AS w (id, phase, channels, concurrency, in_flight, sent, unsent)
+  VALUES ($1, $2, $3, $4, $5, $6, $7)
+  ON CONFLICT (id) DO UPDATE
+  SET phase = excluded.phase, heartbeat_at = clock_timestamp(), channels = excluded.channels,
+    concurrency = excluded.concurrency, in_flight = excluded.in_flight, sent = excluded.sent, unsent = excluded.unsent
+)
+SELECT l.channel, l.paused_at IS NOT NULL AS paused, l.opening, l.opened_at IS NOT NULL AS open,
+  coalesce(extract(epoch FROM l.probe_at - clock_timestamp()), 0)::float8 AS probe_in,
+  -- The oldest servers cannot subtract from -infinity.
+  CASE WHEN l.held_until > clock_timestamp() THEN extract(epoch FROM l.held_until - clock_timestamp()) ELSE 0 END::float8
+    AS held_for
+FROM notifyqueue.lanes AS l
