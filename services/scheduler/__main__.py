@@ -3,11 +3,11 @@
 import asyncio
 from datetime import timedelta
 
-from services.scheduler import accept, rpc
+from services.scheduler import accept, changes, rpc
 from services.scheduler.settings import Settings
 from services.scheduler.store import Store
 from shared.batching import GroupCommit
-from shared.listener import EVENTS_TOPIC, Notifier, lane_topic
+from shared.listener import EVENTS_TOPIC, LANES_TOPIC, Notifier, lane_topic
 from shared.paging import Pages
 from shared.process import Process, run
 from shared.store import Store as SharedStore
@@ -21,12 +21,12 @@ async def start(process: Process, settings: Settings) -> None:
     database = await process.open_database()
     store = Store(database)
     notifier = await process.stack.enter_async_context(Notifier(SharedStore(database)))
-    accepting = accept.Accept(
-        store,
-        max_attempts=settings.max_attempts,
-        on_due=lambda channel: notifier.tell(lane_topic(channel)),
-        soon=timedelta(seconds=settings.poll_interval),
-    )
+    soon = timedelta(seconds=settings.poll_interval)
+
+    def wake(channel: str) -> None:
+        notifier.tell(lane_topic(channel))
+
+    accepting = accept.Accept(store, max_attempts=settings.max_attempts, on_due=wake, soon=soon)
     group = await process.stack.enter_async_context(
         GroupCommit(
             accepting.flush,
@@ -35,9 +35,16 @@ async def start(process: Process, settings: Settings) -> None:
             size=lambda candidate: candidate.size,
         )
     )
-    pages = Pages(settings.secret(), "notifications")
-    servicer = rpc.Scheduler(store, group, pages, on_end=lambda: notifier.tell(EVENTS_TOPIC))
-    health = await process.serve([rpc.service(servicer)])
+    servicer = rpc.Scheduler(
+        store,
+        group,
+        changes.Rescheduling(store, on_due=wake, soon=soon),
+        Pages(settings.secret(), "notifications"),
+        call_timeout=settings.call_timeout,
+        on_end=lambda: notifier.tell(EVENTS_TOPIC),
+        on_lane=lambda: notifier.tell(LANES_TOPIC),
+    )
+    health = await process.serve(database, [rpc.service(servicer)])
     await process.become_ready(database, health)
 
 

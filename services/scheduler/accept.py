@@ -5,18 +5,20 @@ promised and recorded: the row is the queue entry, and the answer is given when 
 
 A caller's request passes `validation` alone, so that a bad one costs nobody else anything. Then it joins a group:
 A  one read without locks: is its key known? What are the tenant's bounds, and what time is it?
-B  pure: a known key is a replay, or reused; a new request is judged by the database's clock.
+B  pure: a known key is a replay, or reused; a new request is judged by the database's clock and the tenant's region.
 C  one write: what passed goes in where its key is still free. Whoever lost that race is read again, from A.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
 from services.scheduler.fingerprint import fingerprint
 from services.scheduler.notification import Notification, Request
+from services.scheduler.phones import in_region, is_national
+from services.scheduler.times import due_time, judge_due
 from shared.errors import ApiError, DatabaseUnavailable, IdempotencyKeyReused, RequestInvalid, Violation
 
 Key = tuple[str, str]  # tenant, idempotency key
@@ -40,6 +42,7 @@ class Facts:
     now: datetime
     horizon: timedelta
     past_grace: timedelta
+    region: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,8 @@ class Candidate:
 
     @property
     def size(self) -> int:
-        """Bytes of content and labels, of which a group carries a bounded number."""
-        return len(f"{self.request.content}{self.request.labels}".encode())
+        """Bytes of what may be long, of which a group carries a bounded number."""
+        return len(f"{self.request.address}{self.request.content}{self.request.labels}".encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +149,11 @@ def _sort_out(
         key = candidate.request.key
         known = facts[key].known
         if known is None:
-            if violations := judge_times(candidate.request, facts[key]):
-                refused[key] = RequestInvalid(violations)
+            judged = _judge(candidate, facts[key])
+            if isinstance(judged, Candidate):
+                new.append(judged)
             else:
-                new.append(candidate)
+                refused[key] = judged
         elif known.fingerprint == candidate.fingerprint:
             replays[key] = known.notification_id
         else:
@@ -157,17 +161,23 @@ def _sort_out(
     return new, replays, refused
 
 
+def _judge(candidate: Candidate, facts: Facts) -> Candidate | RequestInvalid:
+    """The candidate as it may be written, or why not."""
+    violations = judge_times(candidate.request, facts)
+    request = candidate.request
+    if is_national(request.channel, request.address):
+        try:
+            request = replace(request, address=in_region(request.address, facts.region))
+        except ValueError as error:
+            violations = [Violation("address", str(error)), *violations]
+    return RequestInvalid(violations) if violations else replace(candidate, request=request)
+
+
 def judge_times(request: Request, facts: Facts) -> list[Violation]:
     """Whether a new request's times make sense now, by the database's clock and the tenant's bounds."""
-    due = facts.now + request.due if isinstance(request.due, timedelta) else request.due or facts.now
-    name = "delay" if isinstance(request.due, timedelta) else "due_time"
-    found = []
-    if due < facts.now - facts.past_grace:
-        found.append(Violation(name, f"is more than {facts.past_grace} in the past"))
-    if due > facts.now + facts.horizon:
-        found.append(Violation(name, f"is more than {facts.horizon} ahead"))
+    found = judge_due(request.due, facts)
     if request.expiry is not None and not found:
-        found += _judge_expiry(request.expiry, due, facts.now)
+        found += _judge_expiry(request.expiry, due_time(request.due, facts.now), facts.now)
     return found
 
 

@@ -1,11 +1,18 @@
 """One spelling for each address, so that equal addresses are equal text."""
 
 import re
+from collections.abc import Callable, Mapping
 
 import email_validator
 from email_validator import EmailNotValidError, validate_email
 
+from services.scheduler.phones import canonical_phone
+
 MAX_LENGTH = 254  # RFC 5321, 4.5.3.1.3, less the brackets
+
+# The longest tokens have a few hundred characters; an entry of an index has room for 2,700 bytes.
+MAX_TOKEN = 2_048
+TOKEN = re.compile(rf"[!-~]{{1,{MAX_TOKEN}}}")
 
 # RFC 5322, 3.2.3 and 3.2.4, with the dots that 4.1 allows in names that people write.
 SPECIALS = r'()<>\[\]:;@\\,"'
@@ -47,3 +54,18 @@ def _name(mailbox: re.Match[str]) -> str:
     name = re.sub(r"\\(.)", r"\1", mailbox["quoted"]) if mailbox["plain"] is None else mailbox["plain"]
     name = name.strip()
     return name if PLAIN_NAME.fullmatch(name) else '"' + re.sub(r'(["\\])', r"\\\1", name) + '"'
+
+
+def canonical_token(text: str) -> str:
+    """As it is: a token means nothing to anybody but the provider. Raises ValueError as above."""
+    if not TOKEN.fullmatch(text):
+        raise ValueError(f"must have 1 to {MAX_TOKEN} printable ASCII characters and no spaces")
+    return text
+
+
+# By channel. A telephone number may still lack its country.
+CANONICAL: Mapping[str, Callable[[str], str]] = {
+    "EMAIL": canonical_email,
+    "SMS": canonical_phone,
+    "PUSH": canonical_token,
+}

@@ -1,7 +1,8 @@
 """Whether two requests under one key are the same request: a hash of their canonical form.
 
 The form has a version, which the fingerprint begins with. It leaves out what is not set, so a field that comes later
-changes no fingerprint of a request that does not use it.
+changes no fingerprint of a request that does not use it. A national telephone number stands in it as its digits: what
+the tenant's region makes of them may change, and a replay must stay one.
 """
 
 import hashlib

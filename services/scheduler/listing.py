@@ -7,9 +7,11 @@ from typing import Protocol
 from uuid import UUID
 
 from services.scheduler.notification import Notification
+from services.scheduler.phones import in_region, is_national
+from shared.errors import RequestInvalid, Violation
 from shared.paging import NEWEST, Page
 
-SCANNED = 10_000  # the literal in sql/list_*.sql
+SCANNED = 10_000  # the literal in sql/list_notifications.sql and sql/find_pending.sql
 
 # An id's time is read a moment before its row's, and the database's clock may step back a little.
 SLACK = timedelta(minutes=1)
@@ -36,29 +38,37 @@ class Scan:
     after: UUID
 
 
-class Store(Protocol):
+class Regions(Protocol):
+    async def read_region(self, tenant: str) -> str | None: ...
+
+
+class Store(Regions, Protocol):
     async def list_notifications(
         self, tenant: str, filter_: Filter, scan: Scan, limit: int
-    ) -> Sequence[Notification]: ...
-    async def find_scan_end(self, tenant: str, filter_: Filter, scan: Scan) -> UUID | None: ...
+    ) -> tuple[Sequence[Notification], UUID | None]: ...
 
 
 async def list_page(
     store: Store, tenant: str, filter_: Filter, page: Page
 ) -> tuple[Sequence[Notification], UUID | None]:
     """A page, and the id below which the next one begins. A short or empty page need not be the last."""
-    scan = scan_of(filter_, page)
-    rows = await store.list_notifications(tenant, filter_, scan, page.size)
-    if len(rows) == page.size:
-        return rows, rows[-1].id
-    end = await store.find_scan_end(tenant, filter_, scan)
-    # What was accepted between the two statements moves the end up, which must not bring a row of this page again.
-    return rows, min(end, rows[-1].id) if end and rows else end
+    located = await locate(store, tenant, filter_)
+    rows, end = await store.list_notifications(tenant, located, scan_of(filter_, page.before), page.size)
+    return rows, rows[-1].id if len(rows) == page.size else end
 
 
-def scan_of(filter_: Filter, page: Page) -> Scan:
-    """The range of ids that the page and the filter's times leave: an id begins with its time (RFC 9562, 5.7)."""
-    before = page.before
+async def locate(store: Regions, tenant: str, filter_: Filter) -> Filter:
+    """The filter with the region of a national telephone number filled in. Raises RequestInvalid."""
+    if filter_.address is None or not is_national(filter_.channel or "", filter_.address):
+        return filter_
+    try:
+        return replace(filter_, address=in_region(filter_.address, await store.read_region(tenant)))
+    except ValueError as error:
+        raise RequestInvalid([Violation("filter.address", str(error))]) from None
+
+
+def scan_of(filter_: Filter, before: UUID = NEWEST) -> Scan:
+    """The ids below `before` that the filter's times leave: an id begins with its time (RFC 9562, 5.7)."""
     if filter_.created_before:
         before = min(before, _first_id(filter_.created_before, SLACK))
     return Scan(before, _first_id(filter_.created_since, -SLACK) if filter_.created_since else OLDEST)

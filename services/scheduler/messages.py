@@ -1,18 +1,24 @@
 """Between the contract's messages and this service's own types."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from google.rpc import error_details_pb2
 
-from notifyqueue.v1 import notification_pb2, scheduler_pb2
-from services.scheduler.addresses import canonical_email
+from notifyqueue.v1 import errors_pb2, notification_pb2, scheduler_pb2
+from services.scheduler.accept import Accepted
+from services.scheduler.addresses import CANONICAL
+from services.scheduler.bulk import Order, Report, limit_of
+from services.scheduler.changes import Wish
+from services.scheduler.contents import Parts
+from services.scheduler.faults import Faults
 from services.scheduler.listing import Filter
 from services.scheduler.notification import HistoryEntry, Notification
-from services.scheduler.statistics import Count, LaneStats, WebhookStats
-from services.scheduler.validation import MAX_REFERENCE, Draft, Faults
+from services.scheduler.validation import CHANNELS, MAX_REASON, MAX_REFERENCE, Draft
+from shared.errors import ApiError
 
 MAX_PAGE = 3 * 1024 * 1024  # of bytes: unless told otherwise, clients refuse an answer of more than 4 MiB
 
@@ -26,21 +32,14 @@ TERMINAL_ENTRIES = {
 
 
 def draft(tenant: str, request: scheduler_pb2.ScheduleNotificationRequest) -> Draft:
-    email = request.email
+    content = request.WhichOneof("content")
     return Draft(
         tenant=tenant,
         idempotency_key=request.idempotency_key,
         recipient=request.WhichOneof("recipient"),
         address=request.address,
-        content=request.WhichOneof("content"),
-        email={
-            "subject": email.subject,
-            "text": email.text,
-            "html": email.html,
-            "sender": email.sender,
-            "reply_to": email.reply_to,
-            "headers": dict(email.headers),
-        },
+        content=content,
+        parts=_parts(getattr(request, content)) if content in CHANNELS else {},
         priority=request.priority,
         due=_moment(request, "due"),
         expiry=_moment(request, "expiry"),
@@ -51,8 +50,14 @@ def draft(tenant: str, request: scheduler_pb2.ScheduleNotificationRequest) -> Dr
     )
 
 
-def _moment(request: scheduler_pb2.ScheduleNotificationRequest, group: str) -> datetime | timedelta | None:
-    match request.WhichOneof(group):  # type: ignore[call-overload]
+def _parts(content: Message) -> Parts:
+    """Every field: a text, or a map of texts."""
+    values = ((field.name, getattr(content, field.name)) for field in content.DESCRIPTOR.fields)
+    return {name: value if isinstance(value, str) else dict(value) for name, value in values}
+
+
+def _moment(request: Message, group: str) -> datetime | timedelta | None:
+    match request.WhichOneof(group):
         case None:
             return None
         case name:
@@ -60,24 +65,89 @@ def _moment(request: scheduler_pb2.ScheduleNotificationRequest, group: str) -> d
             return value.ToDatetime(UTC) if isinstance(value, Timestamp) else value.ToTimedelta()
 
 
+def wish(request: scheduler_pb2.RescheduleNotificationRequest) -> tuple[Wish, str]:
+    """What to change, and why. Raises RequestInvalid."""
+    faults, found = Faults(), Wish(_moment(request, "due"), request.priority or None)
+    if found == Wish(None, None):
+        faults.add("due", "or priority is required")
+    faults.delay(found.due)
+    faults.length("reason", request.reason, MAX_REASON)
+    faults.raise_any()
+    return found, request.reason
+
+
+def bulk_order(request: scheduler_pb2.BulkCancelNotificationsRequest) -> tuple[Order, str]:
+    """What to cancel, and why. Raises RequestInvalid."""
+    faults = Faults()
+    found = _filter(faults, request.filter)
+    limit = limit_of(faults, found, request.limit)
+    faults.length("reason", request.reason, MAX_REASON)
+    faults.raise_any()
+    return Order(found, limit, request.dry_run), request.reason
+
+
+def bulk_report(report: Report) -> scheduler_pb2.BulkCancelNotificationsResponse:
+    remaining = scheduler_pb2.BoundedCount(count=report.remaining.count, at_least=report.remaining.at_least)
+    return scheduler_pb2.BulkCancelNotificationsResponse(cancelled=report.cancelled, remaining=remaining)
+
+
+def batch_result(answer: Accepted | ApiError) -> scheduler_pb2.BatchResult:
+    if isinstance(answer, ApiError):
+        return scheduler_pb2.BatchResult(refused=_refused(answer))
+    return scheduler_pb2.BatchResult(
+        accepted=scheduler_pb2.BatchAccepted(notification_id=str(answer.notification.id), replayed=answer.replayed)
+    )
+
+
+def _refused(error: ApiError) -> scheduler_pb2.BatchRefused:
+    number, _ = error.code.value
+    message = scheduler_pb2.BatchRefused(
+        code=number,
+        reason=errors_pb2.ErrorReason.Value(f"ERROR_REASON_{error.reason}"),
+        message=error.message,
+        metadata=error.metadata,
+    )
+    for detail in error.details():
+        if isinstance(detail, error_details_pb2.BadRequest):
+            for wrong in detail.field_violations:
+                message.violations.add(field=wrong.field, description=wrong.description)
+        elif isinstance(detail, error_details_pb2.RetryInfo):
+            message.retry_delay.CopyFrom(detail.retry_delay)
+    return message
+
+
 def filter_(message: notification_pb2.NotificationFilter) -> Filter:
     """Raises RequestInvalid."""
     faults = Faults()
+    found = _filter(faults, message)
+    faults.raise_any()
+    return found
+
+
+def _filter(faults: Faults, message: notification_pb2.NotificationFilter) -> Filter:
+    """A national telephone number still lacks its country."""
     if message.subscriber:
         faults.add("filter.subscriber", "is not served by this version")
-    if message.address and message.channel != notification_pb2.CHANNEL_EMAIL:
-        faults.add("filter.channel", "must be CHANNEL_EMAIL where an address is given")
-    address = faults.canonical("filter.address", message.address, canonical_email) if message.address else None
+    asked = channel(message.channel)
+    address = message.address or None
+    if address and asked:
+        address = faults.canonical("filter.address", address, CANONICAL[asked])
+    elif address:
+        faults.add("filter.channel", "is required where an address is given")
     faults.length("filter.reference", message.reference, MAX_REFERENCE)
-    faults.raise_any()
     return Filter(
         status=_name(notification_pb2.Notification.Status, message.status),
-        channel=_name(notification_pb2.Channel, message.channel),
+        channel=asked,
         address=address,
         reference=message.reference or None,
         created_since=message.created_since.ToDatetime(UTC) if message.HasField("created_since") else None,
         created_before=message.created_before.ToDatetime(UTC) if message.HasField("created_before") else None,
     )
+
+
+def channel(value: int) -> str | None:
+    """EMAIL for CHANNEL_EMAIL; None where it is not said."""
+    return _name(notification_pb2.Channel, value)
 
 
 def _name(enum: object, value: int) -> str | None:
@@ -138,10 +208,13 @@ def notification(stored: Notification, timeline: Iterable[HistoryEntry] | None =
 
 
 def _timeline(stored: Notification, history: Iterable[HistoryEntry]) -> Iterable[notification_pb2.TimelineEntry]:
+    entries = list(history)
+    earlier = [entry for entry in entries if entry.happened_at < stored.created_at]  # what it found in its lane
+    yield from map(_entry, earlier)
     yield notification_pb2.TimelineEntry(
         kind=notification_pb2.TimelineEntry.KIND_ACCEPTED, time=timestamp(stored.created_at)
     )
-    yield from map(_entry, history)
+    yield from map(_entry, entries[len(earlier) :])
     if stored.finished_at and stored.status in TERMINAL_ENTRIES:
         yield notification_pb2.TimelineEntry(
             kind=TERMINAL_ENTRIES[stored.status],
@@ -162,30 +235,6 @@ def _entry(entry: HistoryEntry) -> notification_pb2.TimelineEntry:
         actor=entry.actor,
         note=entry.note,
     )
-
-
-def lane_stats(stats: LaneStats) -> scheduler_pb2.LaneStats:
-    return scheduler_pb2.LaneStats(
-        channel=notification_pb2.Channel.Value(f"CHANNEL_{stats.channel}"),
-        due=_count(stats.due),
-        scheduled=_count(stats.scheduled),
-        processing=_count(stats.processing),
-        lag=duration(stats.lag),
-    )
-
-
-def webhook_stats(stats: WebhookStats) -> scheduler_pb2.WebhookStats:
-    return scheduler_pb2.WebhookStats(
-        unassigned=_count(stats.unassigned), pending=_count(stats.pending), given_up=_count(stats.given_up)
-    )
-
-
-def stats(lanes: Sequence[LaneStats], webhooks: WebhookStats) -> scheduler_pb2.GetQueueStatsResponse:
-    return scheduler_pb2.GetQueueStatsResponse(lanes=map(lane_stats, lanes), webhooks=webhook_stats(webhooks))
-
-
-def _count(count: Count) -> scheduler_pb2.BoundedCount:
-    return scheduler_pb2.BoundedCount(count=count.count, at_least=count.at_least)
 
 
 def timestamp(time: datetime) -> Timestamp:

@@ -14,6 +14,7 @@ class Request:
     idempotency_key: str = field(repr=False)
     channel: str
     address: str = field(repr=False)
+    """Of a national telephone number the digits, until `accept` knows the tenant's region."""
     content: Mapping[str, object] = field(repr=False)
     priority: int
     due: datetime | timedelta | None

@@ -1,13 +1,16 @@
 """The Scheduler service: a message in, one call, a message out."""
 
 from collections.abc import Callable
+from functools import partial
 
 from notifyqueue.v1 import scheduler_pb2, scheduler_pb2_grpc
-from services.scheduler import accept, changes, listing, messages, validation
+from services.scheduler import accept, batch, bulk, changes, lanes, listing, messages, messages_stats, validation
 from services.scheduler.store import Store
+from shared import shape
 from shared.batching import GroupCommit
+from shared.clock import tick
 from shared.errors import ApiError
-from shared.layers import Context, current_call
+from shared.layers import Context, current_call, told
 from shared.paging import Pages
 from shared.server import Service
 
@@ -17,26 +20,47 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         self,
         store: Store,
         accepting: GroupCommit[accept.Candidate, accept.Answer],
+        rescheduling: changes.Rescheduling,
         pages: Pages,
         *,
         on_end: Callable[[], None],
+        on_lane: Callable[[], None],
+        call_timeout: float,
     ) -> None:
-        """`on_end` is called when a call has ended a notification: that is an event."""
+        """`on_end` is called when a call has ended notifications, `on_lane` when it has changed a lane."""
         self._store = store
         self._accepting = accepting
+        self._rescheduling = rescheduling
         self._pages = pages
         self._on_end = on_end
+        self._on_lane = on_lane
+        self._call_timeout = call_timeout
 
     async def ScheduleNotification(
         self, request: scheduler_pb2.ScheduleNotificationRequest, context: Context
     ) -> scheduler_pb2.ScheduleNotificationResponse:
+        answer = await self._accept(request)
+        return scheduler_pb2.ScheduleNotificationResponse(
+            notification=messages.notification(answer.notification), replayed=answer.replayed
+        )
+
+    async def BatchScheduleNotifications(
+        self, request: scheduler_pb2.BatchScheduleNotificationsRequest, context: Context
+    ) -> scheduler_pb2.BatchScheduleNotificationsResponse:
+        batch.check_count(len(request.requests))
+        answers = await batch.answer_all(self._accept_item, request.requests, partial(told, current_call.get()))
+        return scheduler_pb2.BatchScheduleNotificationsResponse(results=map(messages.batch_result, answers))
+
+    async def _accept_item(self, request: scheduler_pb2.ScheduleNotificationRequest) -> accept.Accepted:
+        shape.check(request)  # of a call of its own, a layer does it
+        return await self._accept(request)
+
+    async def _accept(self, request: scheduler_pb2.ScheduleNotificationRequest) -> accept.Accepted:
         valid = validation.check(messages.draft(_tenant(), request))
         answer = await self._accepting.submit(accept.candidate(valid))
         if isinstance(answer, ApiError):
             raise answer
-        return scheduler_pb2.ScheduleNotificationResponse(
-            notification=messages.notification(answer.notification), replayed=answer.replayed
-        )
+        return answer
 
     async def GetNotification(
         self, request: scheduler_pb2.GetNotificationRequest, context: Context
@@ -65,16 +89,59 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         self, request: scheduler_pb2.CancelNotificationRequest, context: Context
     ) -> scheduler_pb2.CancelNotificationResponse:
         key = validation.key_of(*messages.chosen(request, "key"))
-        note = validation.short("reason", request.reason)
-        found = await changes.cancel(self._store, _tenant(), key, actor="", note=note)
+        by = changes.By(_actor(), validation.short("reason", request.reason))
+        found = await changes.cancel(self._store, _tenant(), key, by)
         self._on_end()
         return scheduler_pb2.CancelNotificationResponse(notification=messages.notification(found))
+
+    async def RescheduleNotification(
+        self, request: scheduler_pb2.RescheduleNotificationRequest, context: Context
+    ) -> scheduler_pb2.RescheduleNotificationResponse:
+        key = validation.key_of(*messages.chosen(request, "key"))
+        wish, reason = messages.wish(request)
+        moved = await self._rescheduling.reschedule(_tenant(), key, wish, changes.By(_actor(), reason))
+        return scheduler_pb2.RescheduleNotificationResponse(notification=messages.notification(moved))
+
+    async def BulkCancelNotifications(
+        self, request: scheduler_pb2.BulkCancelNotificationsRequest, context: Context
+    ) -> scheduler_pb2.BulkCancelNotificationsResponse:
+        order, reason = messages.bulk_order(request)
+        by, half_time = changes.By(_actor(), reason), self._half_time()
+        report = await bulk.cancel(self._store, _tenant(), order, by, has_time=lambda: tick() < half_time)
+        if report.cancelled and not order.dry_run:
+            self._on_end()
+        return messages.bulk_report(report)
 
     async def GetQueueStats(
         self, request: scheduler_pb2.GetQueueStatsRequest, context: Context
     ) -> scheduler_pb2.GetQueueStatsResponse:
-        lanes = await self._store.read_lane_stats(_tenant())
-        return messages.stats(lanes, await self._store.read_webhook_stats(_tenant()))
+        caller = current_call.get().caller
+        return messages_stats.stats(
+            await self._store.read_lane_stats(caller.tenant),
+            await self._store.read_lanes(),
+            await self._store.read_webhook_stats(caller.tenant),
+            await self._store.read_workers() if caller.sees_platform else None,
+        )
+
+    async def PauseLane(
+        self, request: scheduler_pb2.PauseLaneRequest, context: Context
+    ) -> scheduler_pb2.PauseLaneResponse:
+        channel, reason = validation.lane(messages.channel(request.channel), request.reason, reason_required=True)
+        paused = await lanes.pause(self._store, channel, actor=_actor(), reason=reason)
+        self._on_lane()
+        return scheduler_pb2.PauseLaneResponse(lane=messages_stats.lane(paused))
+
+    async def ResumeLane(
+        self, request: scheduler_pb2.ResumeLaneRequest, context: Context
+    ) -> scheduler_pb2.ResumeLaneResponse:
+        channel, reason = validation.lane(messages.channel(request.channel), request.reason)
+        resumed = await lanes.resume(self._store, channel, actor=_actor(), reason=reason)
+        self._on_lane()
+        return scheduler_pb2.ResumeLaneResponse(lane=messages_stats.lane(resumed))
+
+    def _half_time(self) -> float:
+        """When what can stop early stops, so that its answer arrives."""
+        return tick() + min(current_call.get().time_remaining(), self._call_timeout) / 2
 
 
 def service(servicer: Scheduler) -> Service:
@@ -84,3 +151,7 @@ def service(servicer: Scheduler) -> Service:
 
 def _tenant() -> str:
     return current_call.get().tenant
+
+
+def _actor() -> str:
+    return current_call.get().actor

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -9,10 +10,12 @@ from uuid import UUID
 import asyncpg
 
 from services.scheduler.accept import Candidate, Facts, Key, Known
+from services.scheduler.changes import Schedule
+from services.scheduler.lanes import Lane, LiveLane, LiveWorker, OpenBreaker, Pause
 from services.scheduler.listing import Filter, Scan, leading
 from services.scheduler.notification import HistoryEntry, Notification, Request
 from services.scheduler.statistics import Count, LaneStats, WebhookStats
-from shared.database import Executor, Statements, columns
+from shared.database import Executor, Locked, Statements, columns
 
 sql = Statements("services.scheduler")
 
@@ -57,10 +60,41 @@ class Store:
         rows = await self._executor.fetch(sql["cancel_notification"], tenant, notification_id, actor, note)
         return rows[0]["status"] if rows else None
 
-    async def list_notifications(self, tenant: str, filter_: Filter, scan: Scan, limit: int) -> Sequence[Notification]:
-        statement = sql["list_notifications"].replace(MARK, _condition(filter_, {"address": "$7", "reference": "$8"}))
+    async def cancel_notifications(self, tenant: str, ids: Sequence[UUID], actor: str, note: str) -> int:
+        """How many it ended: those that were PENDING."""
+        args = (tenant, sorted(ids), actor, note)
+        try:
+            rows = await self._executor.fetch(sql["cancel_notifications"], *args)
+        except Locked:  # by one row's lock all would wait; without that row, the others are cancelled
+            passing = sql["cancel_notifications"].replace("FOR UPDATE\n", "FOR UPDATE SKIP LOCKED\n")
+            rows = await self._executor.fetch(passing, *args)
+        return int(rows[0]["cancelled"])
+
+    async def read_schedule(self, tenant: str, notification_id: UUID) -> Schedule | None:
+        rows = await self._executor.fetch(sql["read_schedule"], tenant, notification_id)
+        return Schedule(**rows[0]) if rows else None
+
+    async def reschedule_notification(
+        self,
+        tenant: str,
+        notification_id: UUID,
+        due_at: datetime | None,
+        priority: int | None,
+        *,
+        actor: str,
+        note: str,
+    ) -> Notification | None:
+        """As it is after this call, which changed it exactly when it is PENDING."""
+        args = (tenant, notification_id, due_at, priority, actor, note)
+        rows = await self._executor.fetch(sql["reschedule_notification"], *args)
+        return _notification(rows[0]) if rows else None
+
+    async def list_notifications(
+        self, tenant: str, filter_: Filter, scan: Scan, limit: int
+    ) -> tuple[Sequence[Notification], UUID | None]:
+        """The page; where it is short, also the id below which there may be more."""
         rows = await self._executor.fetch(
-            statement,
+            _led(sql["list_notifications"], filter_, address="$7", reference="$8"),
             tenant,
             scan.before,
             scan.after,
@@ -72,16 +106,30 @@ class Store:
             filter_.created_since,
             filter_.created_before,
         )
-        return [_notification(row) for row in rows]
+        found = [_notification(row, without=("scan_end",)) for row in rows if row["id"]]
+        return found, rows[0]["scan_end"]
 
-    async def find_scan_end(self, tenant: str, filter_: Filter, scan: Scan) -> UUID | None:
-        statement = sql["find_scan_end"].replace(MARK, _condition(filter_, {"address": "$4", "reference": "$4"}))
-        lead = leading(filter_)
-        value = [asked for asked in (lead.reference, lead.address) if asked is not None]
-        rows = await self._executor.fetch(statement, tenant, scan.before, scan.after, *value)
-        return rows[0]["id"] if rows else None
+    async def find_pending(self, tenant: str, filter_: Filter, scan: Scan) -> tuple[Sequence[UUID], UUID | None]:
+        """What fits among the newest; and the id below which there may be more. The filter's status says nothing."""
+        rows = await self._executor.fetch(
+            _led(sql["find_pending"], replace(filter_, status=None), address="$5", reference="$6"),
+            tenant,
+            scan.before,
+            scan.after,
+            filter_.channel,
+            filter_.address,
+            filter_.reference,
+            filter_.created_since,
+            filter_.created_before,
+        )
+        return rows[0]["ids"], rows[0]["scan_end"]
 
-    async def read_lane_stats(self, tenant: str) -> Sequence[LaneStats]:
+    async def read_region(self, tenant: str) -> str | None:
+        rows = await self._executor.fetch(sql["read_region"], tenant)
+        return rows[0]["region"] if rows else None
+
+    async def read_lane_stats(self, tenant: str | None) -> Sequence[LaneStats]:
+        """None: everybody's."""
         rows = await self._executor.fetch(sql["read_lane_stats"], tenant)
         return [
             LaneStats(
@@ -90,30 +138,43 @@ class Store:
             for row in rows
         ]
 
-    async def read_webhook_stats(self, tenant: str) -> WebhookStats:
+    async def read_webhook_stats(self, tenant: str | None) -> WebhookStats:
+        """None: everybody's."""
         row = (await self._executor.fetch(sql["read_webhook_stats"], tenant))[0]
         return WebhookStats(_count(row, "unassigned"), _count(row, "pending"), _count(row, "given_up"))
 
+    async def pause_lane(self, channel: str, actor: str, reason: str) -> None:
+        await self._executor.fetch(sql["pause_lane"], channel, actor, reason)
 
-def _condition(filter_: Filter, parameters: Mapping[str, str]) -> str:
-    """The condition that the leading index answers, with its parameter's number where it has one.
+    async def resume_lane(self, channel: str, actor: str, reason: str) -> None:
+        await self._executor.fetch(sql["resume_lane"], channel, actor, reason)
+
+    async def read_lanes(self) -> Sequence[Lane]:
+        return [_lane(row) for row in await self._executor.fetch(sql["read_lanes"])]
+
+    async def read_workers(self) -> Sequence[LiveWorker]:
+        return [_worker(row) for row in await self._executor.fetch(sql["read_workers"])]
+
+
+def _led(statement: str, filter_: Filter, **parameters: str) -> str:
+    """The statement with the condition that the leading index answers, by its parameter where it has one.
 
     A subquery hides the value from the planner: for one that it knows to be frequent, as a campaign's reference, it
     would walk the primary key, and past all that is newer.
     """
-    lead = leading(filter_)
+    lead, condition = leading(filter_), ""
     if lead.reference is not None:
-        return f"AND n.reference = (SELECT {parameters['reference']})"
-    if lead.address is not None:
-        return f"AND n.address = (SELECT {parameters['address']})"
-    if lead.status in RARE_STATUSES:
-        return f"AND n.status = '{lead.status}'"  # a literal, or the partial index is lost
-    return ""
+        condition = f"AND n.reference = (SELECT {parameters['reference']})"
+    elif lead.address is not None:
+        condition = f"AND n.address = (SELECT {parameters['address']})"
+    elif lead.status in RARE_STATUSES:
+        condition = f"AND n.status = '{lead.status}'"  # a literal, or the partial index is lost
+    return statement.replace(MARK, condition)
 
 
 def _facts(row: asyncpg.Record) -> Facts:
     known = Known(row["id"], row["fingerprint"]) if row["id"] else None
-    return Facts(known, row["now"], row["horizon"], row["past_grace"])
+    return Facts(known, row["now"], row["horizon"], row["past_grace"], row["region"])
 
 
 def _row(candidate: Candidate) -> tuple[object, ...]:
@@ -161,10 +222,23 @@ def _fresh(request: Request, row: asyncpg.Record, max_attempts: int) -> Notifica
     )
 
 
-def _notification(row: asyncpg.Record) -> Notification:
-    fields: dict[str, Any] = dict(row)
+def _notification(row: asyncpg.Record, *, without: Sequence[str] = ()) -> Notification:
+    fields: dict[str, Any] = {name: value for name, value in row.items() if name not in without}
     return Notification(**fields | {"labels": json.loads(fields["labels"])})
 
 
 def _count(row: asyncpg.Record, name: str) -> Count:
     return Count(row[name], row[f"{name}_bounded"])
+
+
+def _lane(row: asyncpg.Record) -> Lane:
+    pause = Pause(row["paused_at"], row["paused_by"], row["pause_reason"]) if row["paused_at"] else None
+    breaker = OpenBreaker(row["opened_at"], row["cause"], row["probe_at"]) if row["opened_at"] else None
+    return Lane(row["channel"], pause, breaker, row["held_until"])
+
+
+def _worker(row: asyncpg.Record) -> LiveWorker:
+    lanes = zip(*(row[name] for name in ("channels", "concurrency", "in_flight", "sent", "unsent")), strict=True)
+    return LiveWorker(
+        row["id"], row["phase"], row["started_at"], row["heartbeat_at"], [LiveLane(*lane) for lane in lanes]
+    )

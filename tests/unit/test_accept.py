@@ -37,11 +37,16 @@ def asked(key: str = "a", **fields: object) -> Candidate:
     return candidate(replace(REQUEST, idempotency_key=key, **fields))  # type: ignore[arg-type]
 
 
+def texted(key: str = "a", address: str = "+447700900123", **fields: object) -> Candidate:
+    return asked(key, channel="SMS", address=address, content={"text": "Hello"}, **fields)
+
+
 @dataclass
 class FakeStore:
     """A table of notifications, and what somebody else does to it between two statements."""
 
     now: datetime = NOW
+    region: str | None = None
     rows: dict[Key, tuple[Known, Notification]] = field(default_factory=dict)
     before: dict[str, Callable[[], object]] = field(default_factory=dict)
     """What happens before a statement of this name, each time."""
@@ -82,7 +87,7 @@ class FakeStore:
     async def look_up_keys(self, keys: Sequence[Key]) -> Mapping[Key, Facts]:
         self.begin("look_up_keys")
         known = {key: self.rows[key][0] for key in keys if key in self.rows}
-        return {key: Facts(known.get(key), self.now, 365 * DAY, DAY) for key in keys}
+        return {key: Facts(known.get(key), self.now, 365 * DAY, DAY, self.region) for key in keys}
 
     async def insert_notifications(
         self, candidates: Sequence[Candidate], max_attempts: int
@@ -147,6 +152,47 @@ async def test_a_request_that_is_refused_is_not_written(accept: Accept, store: F
     (answer,) = await accept.flush([asked(due=NOW - 25 * HOUR)])
     assert isinstance(answer, RequestInvalid)
     assert store.calls == ["look_up_keys"]
+
+
+NATIONAL = "07700900123"
+
+
+async def test_a_national_number_is_written_as_the_tenants_region_has_it(accept: Accept, store: FakeStore) -> None:
+    store.region = "GB"
+    (answer,) = await accept.flush([texted(address=NATIONAL)])
+    assert isinstance(answer, Accepted)
+    assert answer.notification.address == "+447700900123"
+    assert store.calls == ["look_up_keys", "insert_notifications"]
+
+
+@pytest.mark.parametrize("region", [None, "US", "ZZ"])
+async def test_a_national_number_of_no_region_is_refused_and_costs_nobody_else_anything(
+    accept: Accept, store: FakeStore, region: str | None
+) -> None:
+    store.region = region
+    refused, accepted = await accept.flush([texted("a", NATIONAL, due=NOW + 400 * DAY), texted("b")])
+    assert isinstance(refused, RequestInvalid)
+    assert [violation.field for violation in refused.violations] == ["address", "due_time"]
+    assert isinstance(accepted, Accepted)
+
+
+@pytest.mark.parametrize("region", ["GB", "DE", None])
+async def test_a_replay_is_still_one_when_the_region_has_changed(
+    accept: Accept, store: FakeStore, region: str | None
+) -> None:
+    store.region = "GB"
+    (first,) = await accept.flush([texted(address=NATIONAL)])
+    store.region = region
+    (again,) = await accept.flush([texted(address=NATIONAL)])
+    assert isinstance(first, Accepted)
+    assert again == Accepted(first.notification, replayed=True)
+
+
+async def test_another_national_number_is_another_request(accept: Accept, store: FakeStore) -> None:
+    store.region = "GB"
+    await accept.flush([texted(address=NATIONAL)])
+    (answer,) = await accept.flush([texted(address="07700900124")])
+    assert isinstance(answer, IdempotencyKeyReused)
 
 
 async def test_answers_come_in_the_order_of_the_questions(accept: Accept, store: FakeStore) -> None:
@@ -214,7 +260,7 @@ async def test_what_is_due_later_wakes_nobody(accept: Accept, woken: list[str], 
 
 
 async def test_a_group_wakes_each_lane_once(accept: Accept, woken: list[str]) -> None:
-    await accept.flush([asked("a"), asked("b"), asked("c", channel="SMS"), asked("d", channel="PUSH", due=DAY)])
+    await accept.flush([asked("a"), asked("b"), texted("c"), asked("d", channel="PUSH", due=DAY)])
     assert sorted(woken) == ["EMAIL", "SMS"]
 
 

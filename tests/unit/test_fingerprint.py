@@ -47,6 +47,11 @@ MOST = replace(
 )
 DELAYED = replace(LEAST, due=timedelta(seconds=90), expiry=datetime(2030, 6, 1, 12, 0, 0, 5, tzinfo=UTC))
 
+TEXTED = replace(LEAST, channel="SMS", address="07700900123", content={"text": "Hello"})
+PUSHED = replace(
+    LEAST, channel="PUSH", address="token", content={"title": "Hello", "body": "text", "data": {"b": "2", "a": "1"}}
+)
+
 offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
 
 
@@ -56,8 +61,10 @@ offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
         (LEAST, "01f2991b32179063a42411ae0d07302426bbfe8a329e57ec9d65cc98a1cdc8b7cc"),
         (MOST, "01348c4553de1bb8bc943b194b8132c7d7f71b87f2fd08a5ca47b2c4ac3d7544c0"),
         (DELAYED, "01fe68e4efca93d31a43b385b2784fe0142e15a8fe189fd4085200ae5b368c1fb0"),
+        (TEXTED, "01022b725269c78ef37d59a9ed39fa3ea292e2982110c1c168237972cc4c570528"),
+        (PUSHED, "01dc0b2bfe58518f2ef03facf757e562a3846b2dfd0f7225881ad385b583bb7f74"),
     ],
-    ids=["least", "most", "delayed"],
+    ids=["least", "most", "delayed", "texted", "pushed"],
 )
 def test_a_fingerprint_is_what_was_stored_by_earlier_versions(request_: Request, golden: str) -> None:
     assert fingerprint(request_).hex() == golden  # may change only with VERSION: stored keys would be refused

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -10,19 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.scheduler.contents import Parts
 from services.scheduler.notification import Request
 from services.scheduler.validation import Draft, check, key_of, short
 from shared.errors import RequestInvalid, Violation
 from shared.ids import uuid_of
 
-NO_MAIL: Mapping[str, object] = {"subject": "", "text": "", "html": "", "sender": "", "reply_to": "", "headers": {}}
+NO_MAIL: Parts = {"subject": "", "text": "", "html": "", "sender": "", "reply_to": "", "headers": {}}
 DRAFT = Draft(
     tenant="default",
     idempotency_key="order-1",
     recipient="address",
     address="someone@example.com",
     content="email",
-    email={**NO_MAIL, "subject": "Hello", "text": "How are you?"},
+    parts={**NO_MAIL, "subject": "Hello", "text": "How are you?"},
     priority=0,
     due=None,
     expiry=None,
@@ -40,8 +42,20 @@ LINE_BREAKS = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "
 CONTROLS = ["\x01", "\x08", "\x1b", "\x1f", "\x7f", "\x80", "\x9f"]
 
 
-def mail(**parts: object) -> Draft:
-    return replace(DRAFT, email={**DRAFT.email, **parts})
+SMS = replace(DRAFT, content="sms", address="+44 7700 900123", parts={"text": "Hello"})
+PUSH = replace(DRAFT, content="push", address="token-1", parts={"title": "Hello", "body": "", "data": {}})
+
+
+def mail(**parts: Any) -> Draft:
+    return replace(DRAFT, parts={**DRAFT.parts, **parts})
+
+
+def sms(**parts: Any) -> Draft:
+    return replace(SMS, parts={**SMS.parts, **parts})
+
+
+def push(**parts: Any) -> Draft:
+    return replace(PUSH, parts={**PUSH.parts, **parts})
 
 
 def refused(draft: Draft) -> tuple[Violation, ...]:
@@ -72,7 +86,7 @@ def test_a_request_that_says_the_least_is_completed() -> None:
 
 
 def test_a_request_that_says_everything_is_kept() -> None:
-    parts = {
+    parts: Parts = {
         "subject": "Hello",
         "text": "text",
         "html": "<p>html</p>",
@@ -89,13 +103,29 @@ def test_a_request_that_says_everything_is_kept() -> None:
         "reference": "order",
         "labels": {"a": "b"},
     }
-    request = check(replace(DRAFT, email=parts, **said))
+    request = check(replace(DRAFT, parts=parts, **said))
     assert {name: getattr(request, name) for name in said} == said
     assert request.content == parts
 
 
 def test_the_address_is_stored_in_its_canonical_form() -> None:
     assert check(replace(DRAFT, address="Some.One@EXAMPLE.com")).address == "Some.One@example.com"
+
+
+def test_the_channel_follows_from_the_content() -> None:
+    assert [check(draft).channel for draft in (DRAFT, SMS, PUSH)] == ["EMAIL", "SMS", "PUSH"]
+
+
+def test_content_is_stored_without_what_is_not_said() -> None:
+    assert check(sms(text="\tHello ")).content == {"text": "\tHello "}
+    assert check(PUSH).content == {"title": "Hello"}
+    everything: Parts = {"title": "Hello", "body": "How are you?", "data": {"order": "1", "": ""}}
+    assert check(replace(PUSH, parts=everything)).content == everything
+
+
+def test_what_holds_for_all_channels_is_said_beside_what_holds_for_one() -> None:
+    wrong = replace(sms(text=""), address="x", due=-DAY, expiry=-DAY, labels={"": ""})
+    assert refused_fields(wrong) == ["address", "sms.text", "delay", "ttl", "labels"]
 
 
 def test_mailboxes_are_stored_in_their_canonical_form() -> None:
@@ -125,6 +155,14 @@ def test_mailboxes_are_stored_in_their_canonical_form() -> None:
         mail(headers={"X-Long": "v" * 998}),
         mail(headers={"X-" + "n" * 70: "v"}),
         mail(sender="n" * 976 + " <someone@example.com>"),
+        sms(text="t"),
+        sms(text="\N{PILE OF POO}" * 1_600),
+        push(title="t" * 200),
+        push(title="t", body="b" * 4_095),
+        push(title="t", body="\N{PILE OF POO}" * 1_023 + "bbb"),
+        push(data={str(number): "" for number in range(20)}),
+        push(title="t", data={"k" * 2_000: "v" * 2_095}),
+        replace(PUSH, address="!" + "t" * 2_046 + "~"),
     ],
 )
 def test_a_bound_belongs_to_what_it_allows(draft: Draft) -> None:
@@ -143,8 +181,6 @@ def test_a_bound_belongs_to_what_it_allows(draft: Draft) -> None:
         ("address", replace(DRAFT, address="a" * 243 + "@example.com")),
         ("address", replace(DRAFT, address="Someone <someone@example.com>")),
         ("content", replace(DRAFT, content=None)),
-        ("sms", replace(DRAFT, content="sms")),
-        ("push", replace(DRAFT, content="push")),
         ("template", replace(DRAFT, content="template")),
         ("category", replace(DRAFT, category="c" * 65)),
         ("reference", replace(DRAFT, reference="r" * 256)),
@@ -168,6 +204,21 @@ def test_a_bound_belongs_to_what_it_allows(draft: Draft) -> None:
         ("email.headers", mail(headers={f"X-{number}": "" for number in range(21)})),
         ("email.headers", mail(headers={"X-Long": "v" * 999})),
         ("email.headers", mail(headers={"X-" + "n" * 71: "v"})),
+        ("sms.text", sms(text="")),
+        ("sms.text", sms(text="t" * 1_601)),
+        ("push.title", push(title="")),
+        ("push.title", push(title="t" * 201)),
+        ("push", push(title="t", body="b" * 4_096)),
+        ("push", push(title="t", body="\N{PILE OF POO}" * 1_024)),
+        ("push", push(title="t", data={"k" * 2_000: "v" * 2_096})),
+        ("push.data", push(data={str(number): "" for number in range(21)})),
+        ("address", replace(SMS, address="someone@example.com")),
+        ("address", replace(SMS, address="")),
+        ("address", replace(PUSH, address="")),
+        ("address", replace(PUSH, address="t" * 2_049)),
+        ("address", replace(PUSH, address="two words")),
+        ("address", replace(PUSH, address="tok\u00e9n")),
+        ("address", replace(PUSH, address="token\n")),
     ],
 )
 def test_what_lies_beyond_a_bound_is_refused_by_its_field(field: str, draft: Draft) -> None:
@@ -268,7 +319,7 @@ def test_content_is_measured_in_bytes_of_utf_8(name: str) -> None:
     sender, text = f"{name} <someone@example.com>", "é" * ((64 * 1024 - 5 - 49 - 8) // 2)
     draft = mail(sender=sender, text=text, headers={"X-A": "value"})
     check(draft)
-    (violation,) = refused(replace(draft, email={**draft.email, "text": text + "!"}))
+    (violation,) = refused(replace(draft, parts={**draft.parts, "text": text + "!"}))
     assert violation == Violation("email", f"has {64 * 1024 + 1} bytes, more than {64 * 1024}")
 
 
@@ -345,31 +396,54 @@ def test_what_is_kept_of_a_request_shows_no_values() -> None:
 
 texts = st.text(max_size=40)
 headers = st.dictionaries(st.one_of(st.sampled_from(["X-A", "x-a", "List-Id", "Bcc"]), texts), texts, max_size=4)
-drafts = st.builds(
-    Draft,
-    tenant=st.just("default"),
-    idempotency_key=st.text(max_size=300),
-    recipient=st.sampled_from([None, "address", "subscriber"]),
-    address=st.one_of(st.emails(), texts),
-    content=st.sampled_from([None, "email", "email", "sms", "push", "template"]),
-    email=st.fixed_dictionaries(
-        {
-            "subject": st.text(max_size=1_100),
-            "text": st.one_of(texts, st.integers(0, 70_000).map("é".__mul__)),
-            "html": texts,
-            "sender": st.one_of(st.emails(), texts, st.just("")),
-            "reply_to": st.one_of(st.emails(), texts, st.just("")),
-            "headers": headers,
-        }
-    ),
-    priority=st.integers(0, 3),
-    due=st.one_of(st.none(), st.datetimes(timezones=st.just(UTC)), st.timedeltas()),
-    expiry=st.one_of(st.none(), st.datetimes(timezones=st.just(UTC)), st.timedeltas()),
-    at_most_once=st.booleans(),
-    category=st.text(max_size=70),
-    reference=st.text(max_size=300),
-    labels=st.dictionaries(texts, st.text(max_size=300), max_size=20),
+mails = st.fixed_dictionaries(
+    {
+        "subject": st.text(max_size=1_100),
+        "text": st.one_of(texts, st.integers(0, 70_000).map("é".__mul__)),
+        "html": texts,
+        "sender": st.one_of(st.emails(), texts, st.just("")),
+        "reply_to": st.one_of(st.emails(), texts, st.just("")),
+        "headers": headers,
+    }
 )
+short_messages = st.fixed_dictionaries({"text": st.one_of(texts, st.integers(0, 2_000).map("é".__mul__))})
+pushes = st.fixed_dictionaries(
+    {
+        "title": st.text(max_size=250),
+        "body": st.one_of(texts, st.integers(0, 3_000).map("é".__mul__)),
+        "data": st.dictionaries(texts, texts, max_size=25),
+    }
+)
+CONTENTS = {"email": mails, "sms": short_messages, "push": pushes}
+contents = st.sampled_from(["email", "email", "sms", "push", "template", None]).flatmap(
+    lambda name: st.tuples(st.just(name), CONTENTS.get(name or "", st.just({})))
+)
+phones = st.from_regex(r"\+?[0-9 ()-]{1,20}", fullmatch=True)
+
+
+@st.composite
+def drafts(draw: st.DrawFn) -> Draft:
+    content, parts = draw(contents)
+    return draw(
+        st.builds(
+            Draft,
+            tenant=st.just("default"),
+            idempotency_key=st.text(max_size=300),
+            recipient=st.sampled_from([None, "address", "address", "subscriber"]),
+            address=st.one_of(st.emails(), phones, texts),
+            content=st.just(content),
+            parts=st.just(parts),
+            priority=st.integers(0, 3),
+            due=st.one_of(st.none(), st.datetimes(timezones=st.just(UTC)), st.timedeltas()),
+            expiry=st.one_of(st.none(), st.datetimes(timezones=st.just(UTC)), st.timedeltas()),
+            at_most_once=st.booleans(),
+            category=st.text(max_size=70),
+            reference=st.text(max_size=300),
+            labels=st.dictionaries(texts, st.text(max_size=300), max_size=20),
+        )
+    )
+
+
 FIELDS = {
     "idempotency_key",
     "recipient",
@@ -377,8 +451,10 @@ FIELDS = {
     "subscriber",
     "content",
     "email",
-    "sms",
+    "sms.text",
     "push",
+    "push.title",
+    "push.data",
     "template",
     "delay",
     "ttl",
@@ -390,7 +466,7 @@ FIELDS = {
 
 
 @settings(deadline=None)
-@given(drafts)
+@given(drafts())
 def test_a_request_fits_its_bounds_or_is_refused_by_known_fields(draft: Draft) -> None:
     answer = judge(draft)
     if isinstance(answer, Request):
@@ -400,12 +476,13 @@ def test_a_request_fits_its_bounds_or_is_refused_by_known_fields(draft: Draft) -
 
 
 @settings(deadline=None)
-@given(drafts)
+@given(drafts())
 def test_a_canonical_request_is_its_own_canonical_form(draft: Draft) -> None:
     answer = judge(draft)
     if isinstance(answer, Request):
-        canonical = replace(draft, address=answer.address, email={**NO_MAIL, **answer.content})
-        assert check(canonical) == answer
+        parts: Any = {**dict.fromkeys(draft.parts, ""), **answer.content}
+        parts |= {name: answer.content.get(name, {}) for name in ("headers", "data") if name in draft.parts}
+        assert check(replace(draft, address=answer.address, parts=parts)) == answer
 
 
 def judge(draft: Draft) -> Request | RequestInvalid:
@@ -417,15 +494,33 @@ def judge(draft: Draft) -> Request | RequestInvalid:
 
 def assert_fits(request: Request) -> None:
     content: Mapping[str, Any] = request.content
-    lines = [content["subject"], content.get("sender", ""), *content.get("headers", {}).values()]
-    assert all(len(line) <= 998 and len(f"{line}.".splitlines()) == 1 for line in lines)
-    parts = [content.get(name, "") for name in ("subject", "text", "html", "sender", "reply_to")]
-    parts += [text for header in content.get("headers", {}).items() for text in header]
-    assert sum(len(part.encode()) for part in parts) <= 64 * 1024
+    {"EMAIL": assert_mail_fits, "SMS": assert_sms_fits, "PUSH": assert_push_fits}[request.channel](content)
     assert 1 <= len(request.idempotency_key) <= 255
-    assert len(request.address) <= 254
+    assert 1 <= len(request.address) <= 2_048
     assert request.address.isprintable()
     assert request.priority in (1, 2, 3)
+
+
+def assert_mail_fits(content: Mapping[str, Any]) -> None:
+    lines = [content["subject"], content.get("sender", ""), *content.get("headers", {}).values()]
+    assert all(len(line) <= 998 and len(f"{line}.".splitlines()) == 1 for line in lines)
+    assert size(content) <= 64 * 1024
+
+
+def assert_sms_fits(content: Mapping[str, Any]) -> None:
+    assert 1 <= len(content["text"]) <= 1_600
+
+
+def assert_push_fits(content: Mapping[str, Any]) -> None:
+    assert 1 <= len(content["title"]) <= 200
+    assert len(content.get("data", {})) <= 20
+    assert size(content) <= 4_096
+
+
+def size(content: Mapping[str, Any]) -> int:
+    texts = [part for part in content.values() if isinstance(part, str)]
+    texts += [text for part in content.values() if isinstance(part, dict) for text in chain(*part.items())]
+    return sum(len(text.encode()) for text in texts)
 
 
 @pytest.mark.parametrize("text", ["0191d4f5-7c6e-7abc-8def-0123456789ab", "0191D4F5-7C6E-7ABC-8DEF-0123456789AB"])

@@ -1,7 +1,7 @@
 -- look_up_keys: for each idempotency key the notification that stands under it, if any, with what bounds its tenant's
--- times and the time it is now. Takes no lock.
+-- times, its region, and the time it is now. Takes no lock.
 --   $1 text[]  tenants   $2 text[]  idempotency keys
-SELECT asked.tenant_id, asked.idempotency_key, known.id, known.fingerprint, t.horizon, t.past_grace,
+SELECT asked.tenant_id, asked.idempotency_key, known.id, known.fingerprint, t.horizon, t.past_grace, t.region,
   statement_timestamp() AS now
 FROM unnest($1::text[], $2::text[]) AS asked (tenant_id, idempotency_key)
 JOIN notifyqueue.tenants AS t ON t.id = asked.tenant_id

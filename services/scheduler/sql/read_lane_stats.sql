@@ -1,15 +1,15 @@
 -- read_lane_stats: how a tenant's lanes stand. Each count looks at no more than 10,001 entries of a class, so it is
 -- exact up to 10,000 and a lower bound beyond, and a flood of urgent ones does not hide how long the others have waited.
 -- Suspects stand in an index of their own.
---   $1 text  tenant
+--   $1 text  tenant; null: all
 SELECT lane.channel, least(due.mine, 10000) AS due, due.seen > 10000 AS due_bounded,
   least(later.mine, 10000) AS scheduled, later.seen > 10000 AS scheduled_bounded,
   least(held.mine, 10000) AS processing, held.seen > 10000 AS processing_bounded,
   greatest(coalesce(now() - due.oldest, '0'), '0') AS lag
 FROM (VALUES ('EMAIL'), ('SMS'), ('PUSH')) AS lane (channel)
 CROSS JOIN LATERAL (
-  SELECT count(*) AS seen, count(*) FILTER (WHERE n.tenant_id = $1) AS mine,
-    min(n.next_attempt_at) FILTER (WHERE n.tenant_id = $1) AS oldest
+  SELECT count(*) AS seen, count(*) FILTER (WHERE $1::text IS NULL OR n.tenant_id = $1) AS mine,
+    min(n.next_attempt_at) FILTER (WHERE $1::text IS NULL OR n.tenant_id = $1) AS oldest
   FROM (
     (
       SELECT n.tenant_id, n.next_attempt_at
@@ -33,7 +33,7 @@ CROSS JOIN LATERAL (
   ) AS n
 ) AS due
 CROSS JOIN LATERAL (
-  SELECT count(*) AS seen, count(*) FILTER (WHERE n.tenant_id = $1) AS mine
+  SELECT count(*) AS seen, count(*) FILTER (WHERE $1::text IS NULL OR n.tenant_id = $1) AS mine
   FROM (
     (
       SELECT n.tenant_id
@@ -57,7 +57,7 @@ CROSS JOIN LATERAL (
   ) AS n
 ) AS later
 CROSS JOIN LATERAL (
-  SELECT count(*) AS seen, count(*) FILTER (WHERE n.tenant_id = $1 AND n.channel = lane.channel) AS mine
+  SELECT count(*) AS seen, count(*) FILTER (WHERE ($1::text IS NULL OR n.tenant_id = $1) AND n.channel = lane.channel) AS mine
   FROM (
     SELECT n.tenant_id, n.channel
     FROM notifyqueue.notifications AS n

@@ -1,0 +1,70 @@
+"""Cancelling by a filter: what fits is found a slice at a time, newest first, and ended a slice at a time.
+
+So a call holds no lock for longer than its slice takes, and what it has ended stays so when it stops early.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+from uuid import UUID
+
+from services.scheduler.changes import By
+from services.scheduler.faults import Faults
+from services.scheduler.listing import Filter, Regions, Scan, locate, scan_of
+from services.scheduler.statistics import BOUND, Count
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to cancel: at most `limit` of what fits the filter."""
+
+    filter_: Filter
+    limit: int
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How many were cancelled, or would be, and how many more fit."""
+
+    cancelled: int
+    remaining: Count
+
+
+class Store(Regions, Protocol):
+    async def find_pending(self, tenant: str, filter_: Filter, scan: Scan) -> tuple[Sequence[UUID], UUID | None]: ...
+    async def cancel_notifications(self, tenant: str, ids: Sequence[UUID], actor: str, note: str) -> int: ...
+
+
+def limit_of(faults: Faults, filter_: Filter, limit: int) -> int:
+    """How many at most, after a look at whether it may be done at all."""
+    if filter_.status not in (None, "PENDING"):
+        faults.add("filter.status", "must be STATUS_PENDING, or left out")
+    if replace(filter_, status=None) == Filter():
+        faults.add("filter", "needs a condition, besides the status")
+    if not 0 <= limit <= MAX_LIMIT:
+        faults.add("limit", f"must be from 1 to {MAX_LIMIT}, or 0 for {DEFAULT_LIMIT}")
+    return limit or DEFAULT_LIMIT
+
+
+async def cancel(store: Store, tenant: str, order: Order, by: By, *, has_time: Callable[[], bool]) -> Report:
+    """`has_time` is asked after each slice whether there shall be another. Raises RequestInvalid."""
+    filter_ = await locate(store, tenant, order.filter_)
+    scan: Scan | None = scan_of(filter_)
+    cancelled = remaining = 0
+    while scan:
+        ids, end = await store.find_pending(tenant, filter_, scan)
+        # Some of a part may have been taken meanwhile: then older ones take their places.
+        while ids and cancelled < order.limit:
+            room = order.limit - cancelled
+            part, ids = ids[:room], ids[room:]
+            ended = len(part) if order.dry_run else await store.cancel_notifications(tenant, part, by.actor, by.note)
+            cancelled += ended
+        remaining += len(ids)
+        if remaining > BOUND or (end and not has_time()):
+            return Report(cancelled, Count(min(remaining, BOUND), at_least=True))
+        scan = replace(scan, before=end) if end else None
+    return Report(cancelled, Count(remaining, at_least=False))
