@@ -7,13 +7,16 @@ SUITES := $(wildcard tests/unit tests/integration tests/concurrency tests/e2e te
 
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help up test check fix stubs lock bench clean style types contracts walls statements pages
+.PHONY: help up demo test check fix stubs lock bench clean style types contracts walls statements pages
 
 help:
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 up: $(READY) ## runs everything here, on a database of its own, until Ctrl-C
 	@$(BIN)/python -m sandbox.up $(ARGS)
+
+demo: $(READY) ## plays a shop's day through all of it, and proves what became of each notification
+	@$(BIN)/python -m sandbox.demo $(ARGS)
 
 test: $(READY) ## runs the tests; ARGS="tests/unit -k lane" hands on to pytest
 	@$(BIN)/python -m pytest $(or $(ARGS),$(SUITES))
@@ -31,8 +34,10 @@ stubs: $(READY) ## generates notifyqueue/v1 from proto/, and docs/settings.md fr
 	@$(BIN)/python -m tools.settings_page
 
 lock: $(READY) ## pins what pyproject.toml asks for; ARGS=--upgrade takes the newest
-	@$(BIN)/uv --system-certs pip compile pyproject.toml --group dev --universal --generate-hashes \
+	@$(BIN)/uv --system-certs pip compile pyproject.toml --extra cli --group dev --universal --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --quiet $(ARGS) -o requirements.txt
+	@$(BIN)/uv --system-certs pip compile pyproject.toml --group services --group sandbox --constraints requirements.txt \
+		--universal --generate-hashes --no-emit-index-url --no-emit-find-links --quiet -o requirements-services.txt
 
 bench: $(READY) ## measures; ARGS hands on
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -1,1 +1,52 @@
-"""The client of Notify Queue: generated stubs, and what a caller needs around them."""
+"""The client of Notify Queue: calls that are typed and repeated where that is safe, and proof that a webhook is ours.
+
+    from notifyqueue import EmailContent, ScheduleNotificationRequest, connect
+
+    async with connect("127.0.0.1:50051") as client:
+        answer = await client.schedule(
+            ScheduleNotificationRequest(
+                idempotency_key="order-17-shipped",
+                address="you@example.com",
+                email=EmailContent(subject="Your order is on its way", text="It left this morning."),
+            )
+        )
+
+What goes wrong raises a NotifyQueueError (`notifyqueue.errors`). Webhooks are verified by `notifyqueue.webhooks`.
+Worker and dispatcher processes are steered by `notifyqueue.processes`. The command line is `notifyqueue.cli`, which
+needs the extra `cli`.
+"""
+
+from notifyqueue.batch import Outcome
+from notifyqueue.client import Client, connect
+from notifyqueue.errors import NotifyQueueError, Violation
+from notifyqueue.v1.notification_pb2 import (
+    Channel,
+    EmailContent,
+    FailureReason,
+    Notification,
+    NotificationFilter,
+    Priority,
+    PushContent,
+    SmsContent,
+    TemplateContent,
+)
+from notifyqueue.v1.scheduler_pb2 import ScheduleNotificationRequest, ScheduleNotificationResponse
+
+__all__ = [
+    "Channel",
+    "Client",
+    "EmailContent",
+    "FailureReason",
+    "Notification",
+    "NotificationFilter",
+    "NotifyQueueError",
+    "Outcome",
+    "Priority",
+    "PushContent",
+    "ScheduleNotificationRequest",
+    "ScheduleNotificationResponse",
+    "SmsContent",
+    "TemplateContent",
+    "Violation",
+    "connect",
+]

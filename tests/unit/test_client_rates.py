@@ -1,0 +1,42 @@
+"""Rates: what two signs of life of the same worker differ by, and nothing else."""
+
+from notifyqueue import Channel
+from notifyqueue.cli.rates import Rate, Rates
+from notifyqueue.v1.scheduler_pb2 import LiveWorker
+
+EMAIL, SMS = Channel.CHANNEL_EMAIL, Channel.CHANNEL_SMS
+
+
+def worker(id_: str, at: float, **sent: int) -> LiveWorker:
+    found = LiveWorker(worker_id=id_)
+    found.heartbeat_time.FromNanoseconds(int(at * 1e9))
+    for name, count in sent.items():
+        found.lanes.add(channel=Channel.Value(f"CHANNEL_{name.upper()}"), sent=count, unsent=count // 10)
+    return found
+
+
+def test_a_first_look_has_no_rate() -> None:
+    assert Rates().look([worker("a", 0, email=1_000)]) == {}
+
+
+def test_a_rate_is_the_sum_over_the_workers() -> None:
+    rates = Rates()
+    rates.look([worker("a", 0, email=0, sms=0), worker("b", 1, email=500)])
+    found = rates.look([worker("a", 2, email=100, sms=20), worker("b", 5, email=900)])
+    assert found == {EMAIL: Rate(50 + 100, 5 + 10), SMS: Rate(10, 1)}
+
+
+def test_between_two_signs_of_life_the_rate_stays() -> None:
+    rates = Rates()
+    rates.look([worker("a", 0, email=0)])
+    first = rates.look([worker("a", 2, email=100)])
+    assert rates.look([worker("a", 2, email=100)]) == first == {EMAIL: Rate(50, 5)}
+    assert rates.look([worker("a", 4, email=100)]) == {EMAIL: Rate(0, 0)}
+
+
+def test_a_worker_that_has_gone_counts_no_more_and_a_new_one_not_yet() -> None:
+    rates = Rates()
+    rates.look([worker("a", 0, email=0)])
+    rates.look([worker("a", 1, email=10)])
+    assert rates.look([worker("b", 2, email=5_000)]) == {}
+    assert rates.look([worker("b", 3, email=5_010)]) == {EMAIL: Rate(10, 1)}
