@@ -19,15 +19,19 @@ from shared import logs
 
 log = structlog.get_logger()
 
+RECEIVER = "up"
 EX_CONFIG = 78  # sysexits.h: something was found in an unconfigured or misconfigured state
 
 
 async def start(settings: Settings, stack: AsyncExitStack) -> tuple[Mailbox, HttpServer]:
     """Enters everything on the stack; a further server is a further line."""
     store = await stack.enter_async_context(Store(settings.database_url.get_secret_value()))
-    mailbox = await stack.enter_async_context(Mailbox(store, settings.smtp_port))
+    if settings.webhook_secret:
+        await store.put_webhook_secret(RECEIVER, settings.webhook_secret.get_secret_value())
+    host = str(settings.listen_host)
+    mailbox = await stack.enter_async_context(Mailbox(store, settings.smtp_port, host))
     services = (Inbox(store), Receiver(store), MockProvider(store, settings.mock_transient_rate))
-    http = await stack.enter_async_context(HttpServer(settings.http_port, services))
+    http = await stack.enter_async_context(HttpServer(settings.http_port, services, host))
     return mailbox, http
 
 

@@ -31,14 +31,15 @@ TEXTS = {454: "Throttling failure: Maximum sending rate exceeded."}
 class Mailbox:
     """`port` is 0 for any free one, and the real one once entered."""
 
-    def __init__(self, store: Store, port: int) -> None:
+    def __init__(self, store: Store, port: int, host: str = HOST) -> None:
         self.port = port
+        self._host = host
         self._store = store
         self._open: set[_Conversation] = set()
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Conversation(self._store, self._open), HOST, self.port)
+        self._server = await loop.create_server(lambda: _Conversation(self._store, self._open), self._host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

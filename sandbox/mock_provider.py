@@ -1,6 +1,7 @@
 """A provider as one would wish it: it deduplicates on the delivery key, for all workers at once and for ever."""
 
 import random
+import time
 from collections.abc import Iterable
 from typing import Annotated, Any
 from uuid import UUID
@@ -30,20 +31,22 @@ class Delivery(BaseModel):
 
 
 class MockProvider:
-    """POST /mock/deliver · GET /mock/deliveries?address=&delivery_key=.
+    """POST /mock/deliver · GET /mock/deliveries?address=&delivery_key= · PUT /mock/outages/{channel} {"seconds": 5}.
 
     An address that begins with `invalid` is refused; `transient_rate` of the rest fails by chance, where no script
-    says otherwise.
+    says otherwise. A telephone number cannot begin so: `+1 NPA 555 0110` is refused like that.
     """
 
     def __init__(self, store: Store, transient_rate: float = 0.0, dice: random.Random | None = None) -> None:
         self._store = store
         self._transient_rate = transient_rate
         self._dice = dice or random.Random()
+        self._down_until: dict[str, float] = {}
 
     def routes(self) -> Iterable[web.RouteDef]:
         yield web.post("/mock/deliver", self.deliver)
         yield web.get("/mock/deliveries", self.list_deliveries)
+        yield web.put("/mock/outages/{channel}", self.put_outage)
 
     async def deliver(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -62,7 +65,18 @@ class MockProvider:
             return answer({"error": "delivery_key: not a UUID"}, status=400)
         return answer(await self._store.list_mock_deliveries(request.query.get("address"), key))
 
+    async def put_outage(self, request: web.Request) -> web.Response:
+        """From now on, for so many seconds, nothing on this channel is taken, and all of it may be sent again."""
+        try:
+            seconds = float((await request.json())["seconds"])
+        except (ValueError, KeyError, TypeError):
+            return answer({"error": "seconds: must be a number"}, status=400)
+        self._down_until[request.match_info["channel"]] = time.monotonic() + seconds
+        return web.Response(status=204)
+
     async def _action(self, delivery: Delivery) -> Action:
+        if time.monotonic() < self._down_until.get(delivery.channel, 0):
+            return TRANSIENT
         if delivery.address.startswith("invalid"):
             return INVALID
         script = scripts.of_address(delivery.address, HTTP_WORDS)

@@ -1,6 +1,6 @@
 """What `make up` prints: where everything is, and calls to copy."""
 
-from sandbox.plan import Plan
+from sandbox.plan import TENANT, Plan
 
 PAGE = """
 Notify Queue is up. Ctrl-C stops it.
@@ -12,16 +12,23 @@ Notify Queue is up. Ctrl-C stops it.
   webhooks received  {receiver}
   logs               {logs}
 
+  API key            {key}
+                     role ADMIN of the tenant {tenant}; in {state}/key
+  PLATFORM key       {platform_key}
+                     for workers, dispatchers and lanes; in {state}/platform_key
+
 Schedule a mail:
 
-  .venv/bin/grpcurl -plaintext -d '{{"idempotency_key": "hello-1", "address": "you@example.com",
+  export NOTIFYQUEUE_API_KEY=$(cat {state}/key)
+  .venv/bin/grpcurl -plaintext -H "authorization: Bearer $NOTIFYQUEUE_API_KEY" -d '{{
+    "idempotency_key": "hello-1", "address": "you@example.com",
     "email": {{"subject": "Hello", "text": "It works."}}}}' {scheduler} notifyqueue.v1.Scheduler/ScheduleNotification
 
 See it delivered, what happened to it, and its webhook:
 
   curl -s {sandbox}/mails
-  .venv/bin/grpcurl -plaintext -d '{{"idempotency_key": "hello-1", "include_timeline": true}}' {scheduler} \\
-    notifyqueue.v1.Scheduler/GetNotification
+  .venv/bin/grpcurl -plaintext -H "authorization: Bearer $NOTIFYQUEUE_API_KEY" \\
+    -d '{{"idempotency_key": "hello-1", "include_timeline": true}}' {scheduler} notifyqueue.v1.Scheduler/GetNotification
   curl -s {receiver}
 """
 
@@ -35,4 +42,8 @@ def page(plan: Plan) -> str:
         sandbox=plan.sandbox_url,
         receiver=plan.receiver_url,
         logs=plan.state / "*.log",
+        state=plan.state,
+        tenant=TENANT,
+        key=plan.key,
+        platform_key=plan.platform_key,
     )

@@ -1,21 +1,33 @@
-"""What `make up` decides before it starts anything: ports, secrets, and a database login for each process."""
+"""What `make up` decides before it starts anything: ports, secrets, API keys, a database login for each process."""
 
 import base64
 import hashlib
+import hmac
 import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
 from sandbox.postgres import HOST, is_free
+from shared.access import Role
+from shared.admin import create_key
+from shared.api_keys import ApiKey
 from shared.migrations import migrate
 from shared.roles import SERVICES, create_login, create_roles
+from shared.store import Store
 
 RECEIVER = "up"
+TENANT = "default"
+
+Settings = Mapping[str, Mapping[str, str]]
+"""By process, without the prefix."""
+
+NO_SETTINGS: Settings = MappingProxyType({})
 
 # What people type, and the README shows. Where another checkout has one already, a free one is taken.
 PORTS = {
@@ -38,6 +50,11 @@ class Plan:
     """For each process its own login."""
     secret_key: str
     webhook_secret: str
+    key: str
+    """The tenant's, which may do all that is a tenant's."""
+    platform_key: str
+    settings: Settings
+    """What is set for one process or another besides."""
 
     def address(self, name: str) -> str:
         return f"{HOST}:{self.ports[name]}"
@@ -64,7 +81,8 @@ class Plan:
             "HEALTH_LISTEN": self.address(f"{name} health"),
             "SECRET_KEY": self.secret_key,
         }
-        return {f"NOTIFYQUEUE_{key}": value for key, value in {**common, **self._own(name)}.items()}
+        own = self.settings.get(name, {})
+        return {f"NOTIFYQUEUE_{key}": value for key, value in {**common, **self._own(name), **own}.items()}
 
     def _own(self, name: str) -> dict[str, str]:
         if name == "worker":
@@ -74,6 +92,8 @@ class Plan:
                 "SMTP_PORT": str(self.ports["smtp"]),
                 "SMTP_TLS": "none",
                 "SMTP_SENDER": "Notify Queue <notifyqueue@example.com>",
+                "SMS_PROVIDER": "mock",
+                "PUSH_PROVIDER": "mock",
                 "MOCK_URL": self.sandbox_url,
             }
         if name == "dispatcher":
@@ -85,7 +105,7 @@ class Plan:
         return {}
 
 
-async def make_plan(state: Path, owner_url: str) -> Plan:
+async def make_plan(state: Path, owner_url: str, settings: Settings = NO_SETTINGS) -> Plan:
     """Migrates the database, gives each process a login with a new password, and takes the ports."""
     await migrate(owner_url)
     return Plan(
@@ -94,6 +114,9 @@ async def make_plan(state: Path, owner_url: str) -> Plan:
         urls=await _logins(state, owner_url),
         secret_key=_kept(state / "secret_key", secrets.token_urlsafe(48)),
         webhook_secret=_kept(state / "webhook_secret", _new_webhook_secret()),
+        key=await _kept_key(state / "key", owner_url, Role.ADMIN, TENANT),
+        platform_key=await _kept_key(state / "platform_key", owner_url, Role.PLATFORM, None),
+        settings=settings,
     )
 
 
@@ -125,12 +148,40 @@ def _new_webhook_secret() -> str:
 def _kept(file: Path, new: str) -> str:
     """A secret that outlives this run, since what it sealed does; readable by its owner only."""
     if not file.exists():
-        fresh = file.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        fresh.touch(mode=0o600)
-        fresh.write_text(new)
-        fresh.rename(file)  # whole or not at all: a part of a secret would be kept for ever
+        _write_secret(file, new)
     return file.read_text()
+
+
+def _write_secret(file: Path, text: str) -> None:
+    fresh = file.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    fresh.touch(mode=0o600)
+    fresh.write_text(text)
+    fresh.rename(file)  # whole or not at all: a part of a secret would be kept for ever
+
+
+async def _kept_key(file: Path, owner_url: str, role: Role, tenant: str | None) -> str:
+    """The key of the last run, where this database still takes it, or a new one."""
+    connection = await asyncpg.connect(owner_url)
+    try:
+        kept = _read_key(file)
+        if kept is None or not await _is_good(Store(connection), kept, role, tenant):
+            kept = await create_key(connection, role, tenant, name="make up")
+            _write_secret(file, kept.reveal())
+    finally:
+        await connection.close()
+    return kept.reveal()
+
+
+def _read_key(file: Path) -> ApiKey | None:
+    return ApiKey.parse(file.read_text()) if file.exists() else None
+
+
+async def _is_good(store: Store, key: ApiKey, role: Role, tenant: str | None) -> bool:
+    stored = (await store.find_api_keys([key.id])).get(key.id)
+    if stored is None or not hmac.compare_digest(stored.secret_hash, key.secret_hash()):
+        return False
+    return (stored.caller.role, stored.caller.tenant) == (role, tenant)
 
 
 def _any_free() -> int:

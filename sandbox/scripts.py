@@ -28,6 +28,19 @@ and the count outlives the process.
 | `close-before-dot` | `close`         |       | lost before it could be delivered  |
 | `close-after-dot`  | `accept-then-close` |   | lost after it was delivered        |
 
+A push token is a script as it stands: `429x2+phone-1`. A telephone number has room for digits only, so the fictitious
+ones of North America, `+1 NPA 555 01ct`, carry one step: `c` is what, and `t` how often, where 0 is for ever. Any area
+code will do, so there are hundreds of each. `+1 202 555 0132` is `throttlex2`.
+
+| c | what      | c | what    | c | what                |
+|---|-----------|---|---------|---|---------------------|
+| 0 | `accept`  | 4 | `425`   | 8 | `accept-then-hang`  |
+| 1 | `bounce`  | 5 | `down`  | 9 | `accept-then-close` |
+| 2 | `reject`  | 6 | `hang`  |   |                     |
+| 3 | `throttle`| 7 | `close` |   |                     |
+
+All other numbers are accepted, as the ones that Ofcom keeps for films, `+44 7700 900000` to `900999`.
+
 An SMTP server hears of the recipient in RCPT. A script in the *sender's* address is played one step earlier, in MAIL.
 """
 
@@ -45,6 +58,20 @@ SMTP_WORDS = {
     "close-after-dot": "accept-then-close",
 }
 HTTP_WORDS = {"bounce": "422", "reject": "400", "throttle": "429", "down": "503"}
+
+PHONE = re.compile(r"\+1[2-9][0-9]{2}55501(?P<what>[0-9])(?P<times>[0-9])")
+PHONE_WORDS = (
+    "accept",
+    "bounce",
+    "reject",
+    "throttle",
+    "425",
+    "down",
+    "hang",
+    "close",
+    "accept-then-hang",
+    "accept-then-close",
+)
 
 STEP = re.compile(r"(?P<what>[a-z0-9.-]+?)(x(?P<times>[1-9][0-9]{0,2}))?", re.IGNORECASE)
 REFUSAL = re.compile(r"((?P<stage>data|dot)-)?(?P<code>[345][0-9]{2})(-(?P<status>[245]\.[0-9]{1,3}\.[0-9]{1,3}))?")
@@ -111,6 +138,10 @@ class Script:
 
 
 def of_address(address: str, words: Mapping[str, str]) -> Script:
+    """Of a mail address, a push token, or a telephone number in E.164."""
+    if phone := PHONE.fullmatch(address):
+        times = "" if phone["times"] == "0" else f"x{phone['times']}"
+        return parse(PHONE_WORDS[int(phone["what"])] + times, words)
     return parse(address.rpartition("@")[0] or address, words)
 
 

@@ -29,8 +29,9 @@ class Service(Protocol):
 class HttpServer:
     """`port` is 0 for any free one, and the real one once entered."""
 
-    def __init__(self, port: int, services: Iterable[Service]) -> None:
+    def __init__(self, port: int, services: Iterable[Service], host: str = HOST) -> None:
         self.port = port
+        self._host = host
         self._app = web.Application()
         self._app[STOPPING] = asyncio.Event()
         self._app.on_shutdown.append(_stop)
@@ -41,7 +42,7 @@ class HttpServer:
         # Cancelled with its client, a handler that hangs on purpose does not outlive it.
         self._runner = web.AppRunner(self._app, access_log=None, handler_cancellation=True)
         await self._runner.setup()
-        await web.TCPSite(self._runner, HOST, self.port).start()
+        await web.TCPSite(self._runner, self._host, self.port).start()
         self.port = self._runner.addresses[0][1]
         return self
 

@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sandbox.page import page
-from sandbox.plan import RECEIVER, Plan, make_plan
+from sandbox.plan import NO_SETTINGS, RECEIVER, Plan, Settings, make_plan
 from sandbox.postgres import Postgres, PostgresError, folder_for
 from shared.migrations import MigrationError
 
@@ -41,13 +41,15 @@ class NotUp(Exception):
 
 def main() -> int:
     """Exits with 0 after Ctrl-C, and with 1 and the reason when something would not run."""
+    # A child here becomes another program at once. What grpc does between the two has ended some of them.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     parser = argparse.ArgumentParser(prog="python -m sandbox.up", description="Everything on this machine.")
     parser.add_argument("--state", type=Path, help="the folder it keeps (default: .local)")
     chosen: Path | None = parser.parse_args().state
     state = (chosen or ROOT / ".local").resolve()
     state.mkdir(parents=True, exist_ok=True)
     try:
-        with _database(state / "postgres" if chosen else folder_for(ROOT)) as url:
+        with database(state / "postgres" if chosen else folder_for(ROOT)) as url:
             asyncio.run(_run(state, url))
     except (NotUp, PostgresError, MigrationError) as error:
         print(f"make up: {error}", file=sys.stderr)
@@ -56,7 +58,7 @@ def main() -> int:
 
 
 @contextmanager
-def _database(data: Path) -> Iterator[str]:
+def database(data: Path) -> Iterator[str]:
     """The owner's URL: DATABASE_URL, whose login may create roles, or that of a server of our own."""
     if url := os.environ.get("DATABASE_URL"):
         yield url
@@ -70,30 +72,42 @@ async def _run(state: Path, url: str) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    plan = await _prepare(state, url)
-    async with AsyncExitStack() as stack:
-        # Left in the other order: the services drain while the sandbox still answers them.
-        processes = {name: await stack.enter_async_context(_process(plan, name)) for name in ("sandbox", *SERVICES)}
-        stopping = asyncio.create_task(stop.wait(), name="stop")
-        watched = [asyncio.create_task(process.wait(), name=name) for name, process in processes.items()]
-        ready = asyncio.create_task(_become_ready(plan), name="ready")
-        if await _first(stopping, *watched, ready) is ready:
-            await ready
+    plan = await prepare(state, url)
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    async with running(plan, stopping) as processes:
+        if processes:
             _write_place(plan, processes)
             print(page(plan), flush=True)
-            await _first(stopping, *watched)
-        ready.cancel()
-        _raise_for_dead(plan, watched)
+            await _first(stopping, *_watched(processes))
+            _raise_for_dead(plan, processes)
         print("stopping", flush=True)
     (state / "up.json").unlink(missing_ok=True)
 
 
-async def _prepare(state: Path, url: str) -> Plan:
+@asynccontextmanager
+async def running(
+    plan: Plan, stopping: "asyncio.Task[object] | None" = None
+) -> "AsyncIterator[dict[str, asyncio.subprocess.Process]]":
+    """The sandbox and the services, once they are ready; none of them where `stopping` ended first. Raises NotUp."""
+    async with AsyncExitStack() as stack:
+        # Left in the other order: the services drain while the sandbox still answers them.
+        processes = {name: await stack.enter_async_context(_process(plan, name)) for name in ("sandbox", *SERVICES)}
+        ready = asyncio.create_task(_become_ready(plan), name="ready")
+        await _first(ready, *([stopping] if stopping else []), *_watched(processes))
+        _raise_for_dead(plan, processes)
+        if ready.done():
+            await ready
+        elif ready.cancel():
+            processes = {}
+        yield processes
+
+
+async def prepare(state: Path, url: str, settings: Settings = NO_SETTINGS) -> Plan:
     """Raises NotUp where the database will not have us. It never tells the URL, which holds a password."""
     try:
         if not urlsplit(url).path.strip("/"):
             raise NotUp("DATABASE_URL names no database")
-        return await make_plan(state, url)
+        return await make_plan(state, url, settings)
     except (asyncpg.InterfaceError, ValueError):
         raise NotUp("DATABASE_URL is malformed: postgresql://user:password@host:port/database") from None
     except (asyncpg.PostgresError, OSError) as error:
@@ -173,6 +187,8 @@ def _write_place(plan: Plan, processes: dict[str, asyncio.subprocess.Process]) -
         "pids": {name: process.pid for name, process in processes.items()},
         "receiver": plan.receiver_url,
         "webhook_secret": plan.webhook_secret,
+        "key": plan.key,
+        "platform_key": plan.platform_key,
         "urls": dict(plan.urls),
     }
     file = plan.state / "up.json"
@@ -180,12 +196,15 @@ def _write_place(plan: Plan, processes: dict[str, asyncio.subprocess.Process]) -
     file.write_text(json.dumps(place))
 
 
-def _raise_for_dead(plan: Plan, watched: "list[asyncio.Task[int]]") -> None:
-    for task in watched:
-        if task.done():
-            name = task.get_name()
+def _watched(processes: Mapping[str, asyncio.subprocess.Process]) -> "list[asyncio.Task[int]]":
+    return [asyncio.create_task(process.wait()) for process in processes.values()]
+
+
+def _raise_for_dead(plan: Plan, processes: Mapping[str, asyncio.subprocess.Process]) -> None:
+    for name, process in processes.items():
+        if process.returncode is not None:
             lines = (plan.state / f"{name}.log").read_text(errors="replace").splitlines()[-5:]
-            raise NotUp("\n".join([f"{name} ended with {task.result()}; its last lines:", *lines]))
+            raise NotUp("\n".join([f"{name} ended with {process.returncode}; its last lines:", *lines]))
 
 
 if __name__ == "__main__":

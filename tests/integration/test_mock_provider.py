@@ -111,6 +111,18 @@ async def test_fails_twice_then_accepts(mock: Mock, store: Store) -> None:
     assert answers == [Answer.TRANSIENT, Answer.TRANSIENT, Answer.ACCEPTED]
 
 
+@pytest.mark.parametrize("address", ["425x2+token-1", "+12025550142"])
+async def test_tokens_and_numbers_rehearse_too(mock: Mock, store: Store, address: str) -> None:
+    key = uuid4()
+    answers = [(await _deliver(mock, address, key, number))[0].answer for number in (1, 2, 3)]
+    assert answers == [Answer.TRANSIENT, Answer.TRANSIENT, Answer.ACCEPTED]
+    assert len(await store.list_mock_deliveries(address)) == 1
+
+
+async def test_a_number_can_be_one_that_takes_nothing(mock: Mock) -> None:
+    assert (await _deliver(mock, "+12025550110"))[0].answer is Answer.PERMANENT_ADDRESS
+
+
 async def test_some_fail_by_chance(store: Store) -> None:
     provider = MockProvider(store, transient_rate=0.5, dice=random.Random(7))
     async with HttpServer(0, [provider]) as server, Mock(_settings(server.port), "PUSH") as mock:

@@ -86,3 +86,29 @@ def test_steps_are_played_in_turn(steps: list[tuple[str, int]]) -> None:
     expected = [what for what, times in steps for _ in range(times)]
     assert [str(script.action(number + 1)) for number in range(len(expected))] == expected
     assert script.action(len(expected) + 1) == ACCEPT
+
+
+@pytest.mark.parametrize(
+    ("address", "script"),
+    [
+        ("429x2+phone-1", "429x2"),
+        ("hang", "hang"),
+        ("+12025550100", "accept"),
+        ("+12025550110", "bounce"),
+        ("+12025550121", "rejectx1"),
+        ("+12025550132", "throttlex2"),
+        ("+19175550143", "425x3"),
+        ("+12025550154", "downx4"),
+        ("+12025550165", "hangx5"),
+        ("+12025550176", "closex6"),
+        ("+12025550187", "accept-then-hangx7"),
+        ("+12025550199", "accept-then-closex9"),
+    ],
+)
+def test_tokens_and_fictitious_numbers_carry_scripts(address: str, script: str) -> None:
+    assert scripts.of_address(address, HTTP_WORDS) == scripts.parse(script, HTTP_WORDS)
+
+
+@pytest.mark.parametrize("address", ["+447700900132", "+12025551132", "+15550132", "+442025550132", "token:429x2"])
+def test_other_tokens_and_numbers_carry_none(address: str) -> None:
+    assert not scripts.of_address(address, HTTP_WORDS).steps

@@ -1,0 +1,145 @@
+"""What the shop asks for, and how each of it must end."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+
+from google.protobuf.duration_pb2 import Duration
+
+from notifyqueue import EmailContent, Priority, PushContent, ScheduleNotificationRequest, SmsContent
+
+HOUR = timedelta(hours=1)
+OUTAGE = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Somebody whom nobody has sent anything to before."""
+
+    run: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.run}-{self.number}"
+
+
+Make = Callable[[Who], ScheduleNotificationRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Some notifications of one kind. `ends` is the one status that all of them must have at last."""
+
+    name: str
+    title: str
+    count: int
+    ends: str
+    make: Make
+    failures: int = 0
+    """How often the other side must have failed for each, before it took it."""
+    twice: bool = False
+    """Each is asked for twice at once."""
+    in_batches: bool = False
+    afterwards: str = ""
+    """What is done to each once it is accepted: `cancel`, `cancel all` in one call, `reschedule`."""
+
+    def requests(self, run: str) -> Sequence[ScheduleNotificationRequest]:
+        found = [self.make(Who(run, number)) for number in range(self.count)]
+        for number, request in enumerate(found):
+            request.idempotency_key = f"{run}-{self.name}-{number}"
+            request.reference = self.reference(run)
+            request.labels["demo"] = run
+        return found
+
+    def reference(self, run: str) -> str:
+        return f"{run}-{self.name}"
+
+
+def _span(span: timedelta) -> Duration:
+    duration = Duration()
+    duration.FromTimedelta(span)
+    return duration
+
+
+def _order_mail(who: Who, script: str = "customer") -> ScheduleNotificationRequest:
+    order = 1000 + who.number
+    content = EmailContent(
+        subject=f"Your order {order} is on its way",
+        text=f"Order {order} left our house this morning.",
+        html=f"<h1>On its way</h1><p>Order <b>{order}</b> left our house this morning.</p>",
+    )
+    return ScheduleNotificationRequest(address=f"{script}+{who}@example.com", email=content)
+
+
+def _mail_to(script: str) -> Make:
+    return lambda who: _order_mail(who, script)
+
+
+def _later_mail(delay: Callable[[int], timedelta]) -> Make:
+    def make(who: Who) -> ScheduleNotificationRequest:
+        request = _order_mail(who)
+        request.email.subject = "A reminder: your parcel waits for you"
+        request.delay.CopyFrom(_span(delay(who.number)))
+        return request
+
+    return make
+
+
+def _newsletter(who: Who) -> ScheduleNotificationRequest:
+    unsubscribe = {"List-Unsubscribe": "<https://example.com/unsubscribe>"}
+    content = EmailContent(subject="This week", text="New things.", headers=unsubscribe)
+    request = ScheduleNotificationRequest(address=f"reader+{who}@example.com", email=content)
+    request.priority = Priority.PRIORITY_LOW
+    return request
+
+
+def _code(who: Who) -> ScheduleNotificationRequest:
+    content = SmsContent(text=f"Your code is {100_000 + who.number}.")
+    request = ScheduleNotificationRequest(address=f"+44 7700 900{who.number:03}", sms=content)
+    request.priority = Priority.PRIORITY_HIGH
+    request.ttl.CopyFrom(_span(timedelta(minutes=10)))
+    return request
+
+
+def _push_to(device: str, ttl: timedelta | None = None) -> Make:
+    def make(who: Who) -> ScheduleNotificationRequest:
+        content = PushContent(title="Your parcel is here", body="It waits at the door.", data={"screen": "parcel"})
+        request = ScheduleNotificationRequest(address=f"{device}+{who}", push=content)
+        if ttl is not None:
+            request.ttl.CopyFrom(_span(ttl))
+        return request
+
+    return make
+
+
+_reminder = _later_mail(lambda number: timedelta(seconds=2 + number % 4))
+_in_an_hour = _later_mail(lambda _: HOUR)
+
+ACTS: Sequence[Act] = (
+    Act("orders", "order mails, in HTML", 60, "SENT", _order_mail),
+    Act("codes", "one-time codes by SMS, for ten minutes", 40, "SENT", _code),
+    Act("parcels", "pushes while their provider is down", 40, "SENT", _push_to("phone")),
+    Act("late", "pushes worth one second, meanwhile", 5, "EXPIRED", _push_to("watch", timedelta(seconds=1))),
+    Act("news", "a newsletter, in batches", 120, "SENT", _newsletter, in_batches=True),
+    Act("remind", "reminders, some seconds ahead", 20, "SENT", _reminder),
+    Act("twice", "the same request twice at once", 5, "SENT", _order_mail, twice=True),
+    Act("moved", "due in an hour, moved to now", 5, "SENT", _in_an_hour, afterwards="reschedule"),
+    Act("stopped", "due in an hour, cancelled", 5, "CANCELLED", _in_an_hour, afterwards="cancel"),
+    Act("recalled", "a campaign, cancelled in one call", 30, "CANCELLED", _in_an_hour, afterwards="cancel all"),
+    Act("fickle", "their mail server fails twice", 5, "SENT", _mail_to("451x2"), failures=2),
+    Act("busy", "their push provider says 429 twice", 1, "SENT", _push_to("429x2+tablet"), failures=2),
+    Act("silent", "taken, and no answer came", 2, "SENT", _push_to("accept-then-hangx1+tablet"), failures=1),
+    Act("nobody", "mail to addresses that nobody has", 5, "FAILED", _mail_to("bounce")),
+    Act("gone", "push to devices that are gone", 2, "FAILED", _push_to("invalid")),
+    Act("never", "their mail server always fails", 2, "DEAD_LETTERED", _mail_to("451")),
+)
+
+REFUSED: Mapping[str, ScheduleNotificationRequest] = MappingProxyType(
+    {
+        "address": ScheduleNotificationRequest(
+            idempotency_key="refused", address="not an address", email=EmailContent(subject="Hello", text="Hello.")
+        )
+    }
+)
+"""What must be refused, by the field that the refusal names; it leaves no trace."""

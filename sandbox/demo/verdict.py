@@ -1,0 +1,74 @@
+"""What the day came to: counted on every side, and compared."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sandbox.demo.day import Played
+from sandbox.demo.ledgers import Ledgers
+
+ENDS = {
+    "sent": "SENT",
+    "failed": "FAILED",
+    "dead_lettered": "DEAD_LETTERED",
+    "cancelled": "CANCELLED",
+    "expired": "EXPIRED",
+    "suppressed": "SUPPRESSED",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What the database has of the day."""
+
+    statuses: dict[str, str]
+    """By notification."""
+    events: Counter[str]
+    """How many events each notification has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    figures: dict[str, int]
+    problems: list[str]
+
+    def line(self) -> str:
+        return "demo: ok " + " ".join(f"{name}={value}" for name, value in self.figures.items())
+
+
+def judge(
+    played: Iterable[Played], refused: dict[str, bool], rows: Rows, ledgers: Ledgers, failures: dict[str, set[int]]
+) -> Verdict:
+    """`failures` has for each act how often the other side failed for its addresses; an outage may add to that."""
+    acts = list(played)
+    accepted = {id_ for act in acts for id_ in act.ids}
+    ends = Counter(rows.statuses[id_] for id_ in accepted if id_ in rows.statuses)
+    delivered = {id_: count for id_, count in ledgers.delivered.items() if id_ in accepted}
+    reported = {id_: count for id_, count in ledgers.events.items() if id_ in accepted}
+    sent = {id_ for id_ in accepted if rows.statuses.get(id_) == "SENT"}
+    lost = (sent - delivered.keys()) | (accepted - rows.statuses.keys()) | (accepted - reported.keys())
+    duplicates = sum(count - 1 for found in (delivered, reported) for count in found.values())
+    figures = {"accepted": len(accepted)} | {name: ends[status] for name, status in ENDS.items()}
+    figures |= {"webhooks": len(reported), "duplicates": duplicates, "lost": len(lost)}
+
+    problems = [f"{act.act.title}: {dict(act.statuses)}, {act.replays} replayed" for act in acts if not act.as_told]
+    problems += [f"a bad {name} was not refused by its name" for name, well in refused.items() if not well]
+    problems += [
+        f"{act.act.title}: the other side failed {failures[act.act.name]} times, not {act.act.failures} or more"
+        for act in acts
+        if min(failures[act.act.name], default=0) < act.act.failures
+    ]
+    if stray := delivered.keys() - sent:
+        problems.append(f"{len(stray)} reached their recipient and are not SENT")
+    if rows.statuses.keys() != accepted:
+        problems.append(f"the database has {len(rows.statuses)} of the {len(accepted)} that were accepted")
+    if len(accepted) != sum(figures[name] for name in ENDS):
+        problems.append("what was accepted is not what ended")
+    if wrong := [id_ for id_ in accepted if rows.events[id_] != 1]:
+        problems.append(f"{len(wrong)} have not exactly one event")
+    if ledgers.failed_first != len(reported):
+        problems.append(f"the endpoint failed first for {ledgers.failed_first} of {len(reported)} webhooks")
+    if ledgers.unverified:
+        problems.append(f"{ledgers.unverified} webhooks had no good signature")
+    problems += [f"{name}={figures[name]}" for name in ("duplicates", "lost") if figures[name]]
+    return Verdict(figures, problems)
