@@ -37,7 +37,8 @@ def durable() -> Iterator[Postgres]:
 class Load:
     """Schedules one after the other, again and again where it is told to come back, and remembers every yes."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, key: str) -> None:
+        self._metadata = (("authorization", f"Bearer {key}"),)
         self.accepted: list[str] = []
         self.refused: set[tuple[grpc.StatusCode, str]] = set()
         self._stub = scheduler_pb2_grpc.SchedulerStub(channel)
@@ -52,7 +53,7 @@ class Load:
         request = scheduler_pb2.ScheduleNotificationRequest(idempotency_key=key, address="a@example.com", email=email)
         while True:
             try:
-                answer = await self._stub.ScheduleNotification(request, timeout=10)
+                answer = await self._stub.ScheduleNotification(request, timeout=10, metadata=self._metadata)
             except grpc.aio.AioRpcError as error:
                 metadata = dict(error.trailing_metadata() or ())
                 self.refused.add((error.code(), str(metadata.get("error-reason"))))
@@ -78,7 +79,7 @@ async def test_killed_under_load_nothing_is_lost_and_everybody_lives(durable: Po
     async with everything(plan, tmp_path) as processes, grpc.aio.insecure_channel(plan.address("scheduler")) as channel:
         for name, service in SERVICES.items():
             await ready(plan.address(f"{name} health"), service)
-        load = Load(channel)
+        load = Load(channel, plan.key)
         clients = [asyncio.create_task(load.run()) for _ in range(8)]
 
         await eventually(lambda: _at_least(load, 200), within=60)

@@ -37,6 +37,11 @@ class Up:
     def page(self) -> str:
         return (self.state / "page.txt").read_text()
 
+    @property
+    def credentials(self) -> tuple[tuple[str, str], ...]:
+        """The metadata of a call with the tenant's key."""
+        return (("authorization", f"Bearer {self.place['key']}"),)
+
     def address(self, name: str) -> str:
         return str(self.place["addresses"][name])
 
@@ -85,7 +90,7 @@ async def _place(state: Path, process: asyncio.subprocess.Process) -> dict[str, 
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def open_folder() -> Iterator[Path]:
     # Not pytest's own folder, which is closed to the account that runs the server for root.
     folder = Path(tempfile.mkdtemp(prefix="notifyqueue-e2e-"))
     folder.chmod(0o755)
@@ -95,7 +100,7 @@ def _folder() -> Iterator[Path]:
 
 @pytest.fixture
 def state() -> Iterator[Path]:
-    with _folder() as folder:
+    with open_folder() as folder:
         yield folder
 
 
@@ -103,7 +108,7 @@ def state() -> Iterator[Path]:
 def clone() -> Iterator[Path]:
     """This repository as somebody else has it, a moment after cloning it."""
     git = require_program("git", Path(shutil.which("git") or "git"))
-    with _folder() as folder:
+    with open_folder() as folder:
         subprocess.run([git, "clone", "--quiet", ROOT, folder / "clone"], check=True)
         yield folder / "clone"
 
@@ -111,5 +116,5 @@ def clone() -> Iterator[Path]:
 @pytest.fixture
 def other_state() -> Iterator[Path]:
     """As another checkout has it."""
-    with _folder() as folder:
+    with open_folder() as folder:
         yield folder

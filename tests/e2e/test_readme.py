@@ -23,7 +23,8 @@ def blocks() -> list[str]:
 
 
 async def run(running: Up, script: str) -> str:
-    """What a block prints, with the ports that this `make up` was given."""
+    """What a block prints in the shell of the first one, with the ports and the state of this `make up`."""
+    script = f"{blocks()[0]}\n{script}".replace(".local/", f"{running.state}/")
     for name, port in PORTS.items():
         script = script.replace(f"127.0.0.1:{port}", running.address(name))
     process = await asyncio.create_subprocess_exec(
@@ -51,7 +52,7 @@ async def answer(running: Up, script: str) -> Any:
 
 
 async def test_the_first_delivery_works_as_the_readme_says(clone: Path, state: Path) -> None:
-    listing, schedule, mailbox, get, webhooks, drain = blocks()
+    _, listing, schedule, mailbox, get, webhooks, drain = blocks()
     async with up(state, checkout=clone, command=("make", "up")) as running:
         assert "notifyqueue.v1.Scheduler" in await run(running, listing)
 

@@ -10,11 +10,14 @@ from tests.e2e.conftest import Up, up
 from tests.waiting import eventually
 
 MARKERS = ("mk-subject", "mk-body", "mk-key", "mk-label", "mk-reference", "mk-header", "mk-name", "mk-local")
+WRONG_KEY = "nq_0123456789ab_" + "c0ffee" * 10 + "c0ff"
 ENDS = {
     "sent": "mk-local-sent@example.com",
     "refused": "reject+mk-local-refused@example.com",
     "retried": "451x1+mk-local-retried@example.com",
 }
+
+Credentials = tuple[tuple[str, str], ...]
 
 
 def request(name: str, address: str) -> scheduler_pb2.ScheduleNotificationRequest:
@@ -29,22 +32,25 @@ def request(name: str, address: str) -> scheduler_pb2.ScheduleNotificationReques
     )
 
 
-async def provoke(stub: scheduler_pb2_grpc.SchedulerStub) -> None:
+async def provoke(stub: scheduler_pb2_grpc.SchedulerStub, credentials: Credentials) -> None:
     """What is refused at the door, and what is asked for twice."""
     bad = request("bad", "mk-local")
+    for strange in ("mk-key", f"Bearer {WRONG_KEY}"):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.ScheduleNotification(bad, metadata=(("authorization", strange),))
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await stub.ScheduleNotification(bad)
+        await stub.ScheduleNotification(bad, metadata=credentials)
     assert not any(marker in str(refused.value.details()) for marker in MARKERS)
     other = request("sent", "mk-local-other@example.com")
     with pytest.raises(grpc.aio.AioRpcError):
-        await stub.ScheduleNotification(other)
+        await stub.ScheduleNotification(other, metadata=credentials)
     page = scheduler_pb2.ListNotificationsRequest(page_token="mk-key")
     with pytest.raises(grpc.aio.AioRpcError):
-        await stub.ListNotifications(page)
+        await stub.ListNotifications(page, metadata=credentials)
 
 
-async def all_ended(stub: scheduler_pb2_grpc.SchedulerStub) -> bool:
-    answer = await stub.ListNotifications(scheduler_pb2.ListNotificationsRequest())
+async def all_ended(stub: scheduler_pb2_grpc.SchedulerStub, credentials: Credentials) -> bool:
+    answer = await stub.ListNotifications(scheduler_pb2.ListNotificationsRequest(), metadata=credentials)
     return {notification.status for notification in answer.notifications} <= {
         notification_pb2.Notification.STATUS_SENT,
         notification_pb2.Notification.STATUS_FAILED,
@@ -60,14 +66,15 @@ async def test_no_log_carries_content_address_key_label_or_reference(state: Path
         async with grpc.aio.insecure_channel(running.address("scheduler")) as channel:
             stub = scheduler_pb2_grpc.SchedulerStub(channel)
             for name, address in ENDS.items():
-                await stub.ScheduleNotification(request(name, address))
-            await provoke(stub)
-            await eventually(lambda: all_ended(stub), within=60)
+                await stub.ScheduleNotification(request(name, address), metadata=running.credentials)
+            await provoke(stub, running.credentials)
+            await eventually(lambda: all_ended(stub, running.credentials), within=60)
         assert await running.interrupt() == 0
         logged = lines(running)
         assert any("job.sent" in line for line in logged)
         assert any("job.fail" in line for line in logged)
         assert any("job.retry" in line for line in logged)
         assert any("webhook.delivered" in line for line in logged)
-        secrets = [(state / name).read_text() for name in ("secret_key", "webhook_secret")]
+        kept = [(state / name).read_text() for name in ("secret_key", "webhook_secret", "key", "platform_key")]
+        secrets = [*kept, WRONG_KEY, *(key.rpartition("_")[2] for key in (*kept[2:], WRONG_KEY))]
         assert not [line for line in logged if any(word in line for word in (*MARKERS, *secrets))]

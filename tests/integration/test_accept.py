@@ -249,6 +249,62 @@ async def test_what_expires_on_its_way_is_left_out_and_fails_nobody_else(
     assert await notifications.connection.fetchval(contents) == 1
 
 
+def said(**fields: Any) -> scheduler_pb2.ScheduleNotificationRequest:
+    return scheduler_pb2.ScheduleNotificationRequest(**{"idempotency_key": "order-1"} | fields)
+
+
+SPELLINGS = ("07700 900123", "+44 7700 900123", "+44 (0)7700 900123", "+44(0)7700900123", "00447700900123")
+
+
+async def test_a_number_is_stored_and_told_as_one_however_it_is_written(
+    scheduler: Scheduler, notifications: Notifications
+) -> None:
+    await notifications.connection.execute("UPDATE notifyqueue.tenants SET region = 'GB'")
+    for spelling in SPELLINGS:
+        request = said(idempotency_key=spelling, address=spelling, sms={"text": "Hello"})
+        answered = (await scheduler.ScheduleNotification(request)).notification
+        assert (answered.address, answered.channel) == ("+447700900123", notification_pb2.CHANNEL_SMS)
+    rows = await notifications.connection.fetch("SELECT DISTINCT address FROM notifyqueue.notifications")
+    assert [row["address"] for row in rows] == ["+447700900123"]
+
+
+async def test_a_replay_of_a_national_number_is_one_whatever_has_become_of_the_region(
+    scheduler: Scheduler, notifications: Notifications
+) -> None:
+    request = said(address="07700 900123", sms={"text": "Hello"})
+    await notifications.connection.execute("UPDATE notifyqueue.tenants SET region = 'GB'")
+    first = await scheduler.ScheduleNotification(request)
+    for region in ("DE", None):
+        await notifications.connection.execute("UPDATE notifyqueue.tenants SET region = $1", region)
+        again = await scheduler.ScheduleNotification(request)
+        assert (again.replayed, again.notification) == (True, first.notification)
+
+
+@pytest.mark.parametrize("region", ["gb", "GBR", "", "G1"])
+async def test_a_region_is_two_capital_letters(notifications: Notifications, region: str) -> None:
+    with pytest.raises(asyncpg.CheckViolationError):
+        await notifications.connection.execute("UPDATE notifyqueue.tenants SET region = $1", region)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"address": "+447700900123", "sms": {"text": "Hello \N{PILE OF POO}"}},
+        {"address": "token", "push": {"title": "Hello", "body": "How are you?", "data": {"order": "1"}}},
+    ],
+    ids=["sms", "push"],
+)
+async def test_every_channel_has_its_expiry_its_attempts_and_its_content(
+    scheduler: Scheduler, notifications: Notifications, fields: dict[str, Any]
+) -> None:
+    request = said(at_most_once=True, delay=HOUR, ttl=HOUR, **fields)
+    answered = (await scheduler.ScheduleNotification(request)).notification
+    assert answered.at_most_once
+    assert answered.expire_time.ToDatetime() == answered.create_time.ToDatetime() + 2 * HOUR
+    stored = await notifications.connection.fetchval("SELECT content FROM notifyqueue.notification_contents")
+    assert json.loads(stored) == next(content for name, content in fields.items() if name != "address")
+
+
 class Listening:
     """Hears the wake-ups of the email lane on a connection of its own."""
 

@@ -1,5 +1,6 @@
 """Whatever is wrong with a request is refused by the names of its fields, and nothing is written."""
 
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -106,6 +107,27 @@ def unknown_filter() -> scheduler_pb2.ListNotificationsRequest:
 
 get, cancel = scheduler_pb2.GetNotificationRequest, scheduler_pb2.CancelNotificationRequest
 
+
+def reschedule(**fields: Any) -> scheduler_pb2.RescheduleNotificationRequest:
+    return scheduler_pb2.RescheduleNotificationRequest(**fields)
+
+
+def bulk_cancel(**fields: Any) -> scheduler_pb2.BulkCancelNotificationsRequest:
+    return scheduler_pb2.BulkCancelNotificationsRequest(**fields)
+
+
+def batched(*requests: scheduler_pb2.ScheduleNotificationRequest) -> scheduler_pb2.BatchScheduleNotificationsRequest:
+    return scheduler_pb2.BatchScheduleNotificationsRequest(requests=requests)
+
+
+def text(**fields: Any) -> scheduler_pb2.ScheduleNotificationRequest:
+    return schedule(**{"address": "+447700900123", "sms": {"text": "Hello"}} | fields)
+
+
+def push(**fields: Any) -> scheduler_pb2.ScheduleNotificationRequest:
+    return schedule(**{"address": "token", "push": {"title": "Hello"}} | fields)
+
+
 # What is wrong -> the fields that are named, and how the request is made: times are those of when it is sent.
 Cases = Mapping[str, tuple[tuple[str, ...], Make]]
 
@@ -165,6 +187,27 @@ BOUNDS: Cases = {
     ),
 }
 
+CHANNELS: Cases = {
+    "a text message to a mail address": (("address",), lambda: text(address="someone@example.com")),
+    "a number of no country": (("address",), lambda: text(address="07700900123")),
+    "an empty text message": (("sms.text",), lambda: text(sms={})),
+    "a long text message": (("sms.text",), lambda: text(sms={"text": "t" * 1_601})),
+    "NUL in a text message": (("sms.text",), lambda: text(sms={"text": "\0"})),
+    "a token with a space": (("address",), lambda: push(address="to ken")),
+    "a long token": (("address",), lambda: push(address="t" * 2_049)),
+    "no title": (("push.title",), lambda: push(push={"body": "Hello"})),
+    "a long title": (("push.title",), lambda: push(push={"title": "t" * 201})),
+    "a large push message": (("push",), lambda: push(push={"title": "t", "data": {"k": "é" * 2_048}})),
+    "much data": (("push.data",), lambda: push(push={"title": "t", "data": {str(n): "" for n in range(21)}})),
+    "NUL in the data": (("push.data",), lambda: push(push={"title": "t", "data": {"k": "\0"}})),
+    "an unknown field of the text message": (("sms.127",), lambda: text(sms=unknown(notification_pb2.SmsContent()))),
+    "expired before it is due": (("expire_time",), lambda: text(delay=2 * DAY, expire_time=ahead(DAY))),
+    "a number of no country, too late": (
+        ("address", "due_time"),
+        lambda: text(address="07700900123", due_time=ahead(366 * DAY)),
+    ),
+}
+
 LINES: Cases = {
     "CR in the subject": (("email.subject",), lambda: schedule(email=mail(subject="a\rBcc: b@x.org"))),
     "LF in the subject": (("email.subject",), lambda: schedule(email=mail(subject="a\nBcc: b@x.org"))),
@@ -177,8 +220,6 @@ LINES: Cases = {
 
 KINDS: Cases = {
     "a subscriber": (("subscriber",), lambda: schedule(subscriber="ada")),
-    "a text message": (("sms",), lambda: schedule(sms={"text": "Hello"})),
-    "a push message": (("push",), lambda: schedule(push={"title": "Hello"})),
     "a template": (("template",), lambda: schedule(template={"template": "hello"})),
 }
 
@@ -225,17 +266,52 @@ OTHERS: Mapping[str, Cases] = {
         "an unknown status": (("filter.status",), lambda: filtered(status=9)),
         "an unknown channel": (("filter.channel",), lambda: filtered(channel=4)),
         "an address of no channel": (("filter.channel",), lambda: filtered(address="a@x.org")),
-        "an address of another channel": (("filter.channel",), lambda: filtered(address="a@x.org", channel=SMS)),
+        "an address of another channel": (("filter.address",), lambda: filtered(address="a@x.org", channel=SMS)),
+        "a number of no country": (("filter.address",), lambda: filtered(address="07700900123", channel=SMS)),
         "no address": (("filter.address",), lambda: filtered(address="someone", channel=EMAIL)),
         "a subscriber": (("filter.subscriber",), lambda: filtered(subscriber="ada")),
         "NUL in the reference": (("filter.reference",), lambda: filtered(reference="\0")),
         "a long reference": (("filter.reference",), lambda: filtered(reference="r" * 256)),
         "several at once": (
-            ("filter.subscriber", "filter.channel", "filter.address", "filter.reference"),
-            lambda: filtered(subscriber="ada", address="someone", reference="r" * 256),
+            ("filter.subscriber", "filter.address", "filter.reference"),
+            lambda: filtered(subscriber="ada", address="someone", channel=EMAIL, reference="r" * 256),
         ),
         "a time after the year 9999": (("filter.created_since",), lambda: filtered(created_since={"seconds": 1 << 40})),
         "an unknown field": (("filter.127",), unknown_filter),
+    },
+    "BatchScheduleNotifications": {
+        "none": (("requests",), batched),
+        "1,001": (("requests",), lambda: batched(*[schedule()] * 1_001)),
+        "an unknown field": (("127",), lambda: unknown(batched(schedule()))),
+    },
+    "RescheduleNotification": {
+        "no key": (("key",), lambda: reschedule(priority=1)),
+        "a malformed id": (("notification_id",), lambda: reschedule(notification_id="1", priority=1)),
+        "nothing to change": (("due",), lambda: reschedule(notification_id=ID)),
+        "a negative delay": (("delay",), lambda: reschedule(notification_id=ID, delay=-DAY)),
+        "a delay beyond the horizon": (("delay",), lambda: reschedule(notification_id=ID, delay=366 * DAY)),
+        "an unknown priority": (("priority",), lambda: reschedule(notification_id=ID, priority=4)),
+        "several at once": (("due", "reason"), lambda: reschedule(notification_id=ID, reason="r" * 256)),
+    },
+    "BulkCancelNotifications": {
+        "no filter": (("filter",), bulk_cancel),
+        "no condition": (("filter",), lambda: bulk_cancel(filter=notification_pb2.NotificationFilter())),
+        "a status alone": (("filter",), lambda: bulk_cancel(filter={"status": "STATUS_PENDING"})),
+        "another status": (
+            ("filter.status",),
+            lambda: bulk_cancel(filter={"status": "STATUS_PROCESSING", "reference": "order"}),
+        ),
+        "a negative limit": (("limit",), lambda: bulk_cancel(filter={"reference": "order"}, limit=-1)),
+        "a large limit": (("limit",), lambda: bulk_cancel(filter={"reference": "order"}, limit=1_001)),
+        "a long reason": (("reason",), lambda: bulk_cancel(filter={"reference": "order"}, reason="r" * 256)),
+        "a number of no country": (
+            ("filter.address",),
+            lambda: bulk_cancel(filter={"channel": SMS, "address": "07700900123"}),
+        ),
+        "several at once": (
+            ("filter.subscriber", "filter.status", "limit"),
+            lambda: bulk_cancel(filter={"status": "STATUS_SENT", "subscriber": "ada", "reference": "x"}, limit=-1),
+        ),
     },
     "GetQueueStats": {
         "an unknown field": (("127",), lambda: unknown(scheduler_pb2.GetQueueStatsRequest())),
@@ -244,7 +320,9 @@ OTHERS: Mapping[str, Cases] = {
 
 
 @pytest.mark.parametrize(
-    "cases", [SHAPES, BOUNDS, LINES, KINDS, TIMES], ids=["shapes", "bounds", "lines", "kinds", "times"]
+    "cases",
+    [SHAPES, BOUNDS, CHANNELS, LINES, KINDS, TIMES],
+    ids=["shapes", "bounds", "channels", "lines", "kinds", "times"],
 )
 async def test_a_wrong_request_to_schedule_names_its_fields(
     scheduler: scheduler_pb2_grpc.SchedulerStub, notifications: Notifications, cases: Cases
@@ -274,6 +352,12 @@ async def test_bytes_that_are_no_request_are_refused(
         assert await refusal(call(data)) == invalid("")
 
 
+def incompressible(length: int) -> str:
+    """Printable, and as long in an index as it is."""
+    dice = random.Random(7)
+    return "".join(chr(dice.randrange(33, 127)) for _ in range(length))
+
+
 async def test_what_lies_within_the_bounds_is_written(
     scheduler: scheduler_pb2_grpc.SchedulerStub, notifications: Notifications
 ) -> None:
@@ -284,6 +368,9 @@ async def test_what_lies_within_the_bounds_is_written(
         schedule(delay=365 * DAY),
         schedule(ttl=365 * DAY),
         schedule(expire_time={"seconds": 253_402_300_799, "nanos": 999_999_999}),
+        text(sms={"text": "\N{PILE OF POO}" * 1_600}),
+        push(address=incompressible(2_048), push={"title": "t", "body": "é" * 2_047}),
+        push(push={"title": "t", "data": {str(n): "" for n in range(20)}}),
         schedule(reference="\N{PILE OF POO}" * 255, labels={"\N{PILE OF POO}" * 64: "\N{PILE OF POO}" * 255}),
     ]
     for number, request in enumerate(requests):

@@ -158,6 +158,7 @@ async def start_dispatcher(
         "listen_address": "127.0.0.1:0",
         "health_listen": "127.0.0.1:0",
         "secret_key": SecretStr(SECRET_KEY),
+        "auth": "off",
         "webhook_allow_addresses": "127.0.0.1/32",
     }
     chosen = Settings(database_url=SecretStr(login(url, "dispatcher")), **own | settings)

@@ -7,15 +7,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import asyncpg
 import grpc
 import grpc.aio
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2, status_pb2
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
-from services.scheduler.listing import SCANNED, Filter, Scan, list_page
+from services.scheduler.listing import SCANNED, Filter, list_page
 from services.scheduler.store import Store
-from shared.database import Database
+from shared.database import Database, Executor
 from shared.paging import Page
 from tests.conftest import login
 from tests.notifications import Notifications
@@ -241,7 +243,8 @@ async def all_pages(scheduler: Scheduler, request: scheduler_pb2.ListNotificatio
 
 @pytest.fixture
 async def various(notifications: Notifications, theirs: UUID) -> None:
-    """Some that differ in one thing or another, oldest first."""
+    """Some that differ in one thing or another, oldest first, of each of two tenants."""
+    await notifications.connection.execute("UPDATE notifyqueue.tenants SET region = 'GB' WHERE id = 'default'")
     rows: Sequence[tuple[str, Mapping[str, Any]]] = [
         ("plain", {}),
         ("order", {"reference": "order"}),
@@ -251,11 +254,13 @@ async def various(notifications: Notifications, theirs: UUID) -> None:
         ("ada", {"address": "ada@example.com"}),
         ("ada failed", {"address": "ada@example.com", "status": "FAILED", **STATUSES["FAILED"]}),
         ("ada order", {"address": "ada@example.com", "reference": "order"}),
-        ("sms", {"channel": "SMS"}),
-        ("sms order", {"channel": "SMS", "reference": "order", "address": "ada@example.com"}),
+        ("sms", {"channel": "SMS", "address": "+447700900123"}),
+        ("sms order", {"channel": "SMS", "reference": "order", "address": "+447700900124"}),
+        ("push", {"channel": "PUSH", "address": "07700900123"}),
     ]
     for key, columns in rows:
         await notifications.insert(key, **columns)
+        await notifications.insert(key, tenant_id="other", **columns)
 
 
 @pytest.mark.usefixtures("various")
@@ -267,7 +272,13 @@ async def various(notifications: Notifications, theirs: UUID) -> None:
         ({"status": "STATUS_SENT"}, ["sent"]),
         ({"status": "STATUS_EXPIRED"}, []),
         ({"channel": "CHANNEL_SMS"}, ["sms order", "sms"]),
-        ({"channel": "CHANNEL_PUSH"}, []),
+        ({"channel": "CHANNEL_PUSH"}, ["push"]),
+        ({"channel": "CHANNEL_SMS", "address": "+44 (0)7700 900123"}, ["sms"]),
+        ({"channel": "CHANNEL_SMS", "address": "07700 900 124"}, ["sms order"]),
+        ({"channel": "CHANNEL_SMS", "address": "07700900124", "reference": "order"}, ["sms order"]),
+        ({"channel": "CHANNEL_SMS", "address": "+1 202 555 0100"}, []),
+        ({"channel": "CHANNEL_PUSH", "address": "07700900123"}, ["push"]),
+        ({"channel": "CHANNEL_PUSH", "address": "+447700900123"}, []),
         ({"reference": "order"}, ["sms order", "ada order", "failed", "order"]),
         ({"reference": "Order"}, []),
         ({"channel": EMAIL, "address": "ada@EXAMPLE.com"}, ["ada order", "ada failed", "ada", "sent"]),
@@ -285,6 +296,8 @@ async def various(notifications: Notifications, theirs: UUID) -> None:
             {"status": "STATUS_SENT", "channel": EMAIL, "address": "ada@example.com", "reference": "order"},
             [],
         ),
+        ({"reference": "order", "created_before": Timestamp(seconds=1)}, []),
+        ({"reference": "order", "created_since": Timestamp(seconds=1), "status": "STATUS_FAILED"}, ["failed"]),
     ],
 )
 async def test_a_list_has_what_matches_all_of_its_filter(
@@ -296,6 +309,7 @@ async def test_a_list_has_what_matches_all_of_its_filter(
 @pytest.mark.usefixtures("various")
 async def test_a_list_without_a_filter_has_all_of_the_tenants_newest_first(scheduler: Scheduler) -> None:
     assert await keys(scheduler, listed()) == [
+        "push",
         "sms order",
         "sms",
         "ada order",
@@ -394,23 +408,43 @@ async def test_a_list_that_was_read_to_its_end_has_no_next_page(
     assert (len(page.notifications), page.next_page_token) == (0, "")
 
 
-async def test_a_short_page_repeats_nothing_when_much_is_accepted_meanwhile(
-    database: Database, notifications: Notifications
-) -> None:
-    await fill(notifications, 1)
+class Erasing:
+    """After each statement, somebody erases what it has just passed over."""
+
+    def __init__(self, executor: Executor, notifications: Notifications) -> None:
+        self._executor = executor
+        self._notifications = notifications
+
+    async def fetch(self, query: str, /, *args: object) -> "list[asyncpg.Record]":
+        rows = await self._executor.fetch(query, *args)
+        await self._notifications.connection.execute(
+            "DELETE FROM notifyqueue.notifications WHERE idempotency_key LIKE 'many %' AND random() < 0.5"
+        )
+        return rows
+
+
+async def test_what_is_erased_meanwhile_hides_nothing(database: Database, notifications: Notifications) -> None:
     await notifications.insert("found", channel="SMS")
-    await fill(notifications, SCANNED - 2, idempotency_key="'above ' || n")
-
-    class Busy(Store):
-        async def find_scan_end(self, tenant: str, filter_: Filter, scan: Scan) -> UUID | None:
-            await fill(notifications, 5, idempotency_key="'meanwhile ' || n")
-            return await super().find_scan_end(tenant, filter_, scan)
-
-    sms = Filter(channel="SMS")
-    rows, end = await list_page(Busy(database), "default", sms, Page(50))
+    await fill(notifications, SCANNED)
+    store, sms = Store(Erasing(database, notifications)), Filter(channel="SMS")
+    rows, end = await list_page(store, "default", sms, Page(50))
+    assert (rows, end is not None) == ([], True)
     assert end
-    again, _ = await list_page(Store(database), "default", sms, Page(50, before=end))
-    assert [row.idempotency_key for row in [*rows, *again]] == ["found"]
+    rows, end = await list_page(store, "default", sms, Page(50, before=end))
+    assert ([row.idempotency_key for row in rows], end) == (["found"], None)
+
+
+async def test_a_short_page_goes_on_below_what_was_looked_at(database: Database, notifications: Notifications) -> None:
+    await notifications.insert("older", channel="SMS")
+    await fill(notifications, SCANNED // 2)
+    await notifications.insert("newer", channel="SMS")
+    await fill(notifications, SCANNED // 2 - 1, idempotency_key="'above ' || n")
+    store, sms = Store(database), Filter(channel="SMS")
+    rows, end = await list_page(store, "default", sms, Page(50))
+    assert [row.idempotency_key for row in rows] == ["newer"]
+    assert end
+    rows, end = await list_page(store, "default", sms, Page(50, before=end))
+    assert ([row.idempotency_key for row in rows], end) == (["older"], None)
 
 
 @pytest.mark.parametrize(("page_size", "rows"), [(0, 50), (1, 1), (999, 999), (1_000, 1_000), (1_001, 1_000)])

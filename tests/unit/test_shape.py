@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2
 from shared import shape
-from shared.errors import Violation
+from shared.errors import RequestInvalid, Violation
 
 UNKNOWN_FIELD = "no such field in this version"
 UNKNOWN_VALUE = "no such value in this version"
@@ -239,3 +239,22 @@ def test_no_violation_carries_what_was_sent() -> None:
     violations: Sequence[Violation] = list(shape.violations(message))
     assert len(violations) == 4
     assert SECRET not in repr(violations)
+
+
+def test_the_items_of_a_batch_are_left_to_who_answers_them_one_by_one() -> None:
+    wrong = request()
+    wrong.reference = "\0"
+    batch = scheduler_pb2.BatchScheduleNotificationsRequest(requests=[wrong])
+    assert found(batch) == []
+    assert found(batch.requests[0]) == [("reference", NUL)]
+    batch.MergeFromString(FIELD_1000)
+    assert found(batch) == [("1000", UNKNOWN_FIELD)]
+
+
+def test_a_message_is_refused_with_at_most_20_faults() -> None:
+    wrong = request()
+    wrong.MergeFromString(FIELD_1000 * 25)
+    with pytest.raises(RequestInvalid) as error:
+        shape.check(wrong)
+    assert len(error.value.violations) == 20
+    shape.check(request())
