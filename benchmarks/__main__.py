@@ -56,7 +56,8 @@ async def _measure(url: str, seconds: float, count: int, samples: int) -> list[F
 
 
 async def _lanes(url: str, count: int, samples: int) -> list[str]:
-    return [*await lanes.isolation(url, count, samples), "", *await lanes.outage(url)]
+    isolation = await lanes.isolation(url, count, samples)
+    return [*isolation, "", *await lanes.outage(url, hangs=False), "", *await lanes.outage(url, hangs=True)]
 
 
 async def _accepting(url: str, seconds: float) -> Figure:

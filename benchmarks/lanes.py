@@ -54,15 +54,23 @@ class Hanging(NoOp):
 
 
 class Failing(NoOp):
-    """Refuses everything unread, until it is told to work."""
+    """Refuses everything unread, or never answers, until it is told to work."""
 
     name = "failing"
     works = False
 
+    def __init__(self, *, hangs: bool) -> None:
+        super().__init__()
+        self._hangs = hangs
+
     async def deliver(self, message: Message, handover: Handover) -> Outcome:
         if self.works:
             return await super().deliver(message, handover)
-        return Outcome(Answer.TRANSIENT, code="down")
+        if not self._hangs:
+            return Outcome(Answer.TRANSIENT, code="down")
+        handover.begin()
+        await asyncio.Event().wait()
+        raise AssertionError
 
 
 @asynccontextmanager
@@ -121,14 +129,15 @@ async def _latencies(connection: "asyncpg.Connection[asyncpg.Record]", provider:
     return found
 
 
-async def outage(url: str) -> list[str]:
+async def outage(url: str, *, hangs: bool) -> list[str]:
     """A backlog whose provider is down for what would be ten minutes."""
     connection = await asyncpg.connect(url)
     await connection.execute(INSERT, "mail", "EMAIL", BACKLOG)
-    provider = Failing()
+    provider = Failing(hangs=hangs)
     provider.expect(BACKLOG)
     scaled = {"retry_base": 2 / SCALE, "retry_cap": 900 / SCALE, "probe_base": 5 / SCALE, "probe_cap": 60 / SCALE}
-    async with _worker(url, {"EMAIL": provider}, **scaled):
+    timeouts = {"email_provider_timeout": 30 / SCALE, "poll_interval": 5 / SCALE}
+    async with _worker(url, {"EMAIL": provider}, **scaled, **timeouts):
         await asyncio.sleep(OUTAGE / SCALE)
         provider.works = True
         began = time.monotonic()
@@ -142,8 +151,9 @@ async def outage(url: str) -> list[str]:
     await empty(url)
     assert row is not None
     share = row["spent"] / (BACKLOG * MAX_ATTEMPTS)
+    how = "never answers" if hangs else "refuses all"
     return [
-        f"{BACKLOG:,} mails, provider down for what would be {OUTAGE / 60:.0f} minutes (1/{SCALE:.0f} of the time):",
+        f"{BACKLOG:,} mails, provider {how} for what would be {OUTAGE / 60:.0f} minutes (1/{SCALE:.0f} of the time):",
         f"  dead-lettered {row['dead']}, sent {row['sent']:,}, attempts spent {row['spent']} ({share:.2%} of all),",
         f"  breaker opened {openings} time(s), all sent {healed:.1f} s after it came back",
     ]

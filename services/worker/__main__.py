@@ -64,7 +64,12 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     worker_id = uuid4()
     structlog.contextvars.bind_contextvars(worker_id=str(worker_id))
     suspects = SuspectSlot()
-    shared = {channel: SharedLane(channel, settings.concurrency(channel)) for channel in providers}
+    shared = {
+        channel: SharedLane(
+            channel, settings.concurrency(channel), first_rest=settings.probe_base, longest_rest=settings.probe_cap
+        )
+        for channel in providers
+    }
     lanes = {
         channel: Lane(
             _lane_settings(channel, settings),
@@ -94,6 +99,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         on_news=lambda channel: lanes[channel].wake(),
         on_change=lambda: notifier.tell(LANES_TOPIC),
     )
+    worker.on_phase = heartbeat.wake
     topics = {lane_topic(channel): lane.wake for channel, lane in lanes.items()}
     listener = await enter(
         Listener(settings.listen_url(), name="notifyqueue worker listener", on={**topics, LANES_TOPIC: heartbeat.wake})

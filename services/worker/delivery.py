@@ -22,7 +22,7 @@ from services.worker.outcome import (
 )
 from services.worker.providers import Answer, Provider
 from services.worker.recording import Fence, Recording
-from services.worker.shared_lane import SharedLane
+from services.worker.shared_lane import Probe, SharedLane
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
 from shared.clock import tick
@@ -39,8 +39,7 @@ class Running:
 
     claim: Claim
     since: float
-    probe: int | None = None
-    """The opening of the breaker that this is a probe for."""
+    probe: Probe | None = None
     answer: Answer | None = None
     recording: bool = False
     lost: bool = False

@@ -24,6 +24,7 @@ from shared.loop import Loop
 
 log = structlog.get_logger()
 
+AFTER_FAILURE = 1.0
 INTERVAL = 5.0  # a third of what sql/read_workers.sql of the scheduler takes for alive
 
 
@@ -64,7 +65,8 @@ class Heartbeat:
     async def __aexit__(self, *_: object) -> None:
         await self._loop.__aexit__()
         try:
-            await self._write_all()
+            for lane in self._lanes.values():
+                await self._write_all(lane)
             await self._store.forget_worker(self._worker_id)
         except (DatabaseUnavailable, Contention):
             log.warning("worker.not_forgotten")  # its row grows old
@@ -74,11 +76,11 @@ class Heartbeat:
 
     async def beat(self) -> float:
         """One turn: answers in how many seconds the next is due."""
-        await self._write_all()
+        written = [await self._write_all(lane) for lane in self._lanes.values()]
         for facts in await self._store.beat(self._worker_id, self._phase(), self._loads()):
             if facts.channel in self._lanes:
                 self._apply(facts)
-        return INTERVAL
+        return INTERVAL if all(written) else AFTER_FAILURE
 
     def _apply(self, facts: LaneFacts) -> None:
         changed = self._lanes[facts.channel].apply(facts)
@@ -87,30 +89,32 @@ class Heartbeat:
         if changed or facts.open:  # the time of the next probe may be another
             self._on_news(facts.channel)
 
-    async def _write_all(self) -> None:
-        for lane in self._lanes.values():
-            changes = lane.take_changes()
-            while changes:
-                try:
-                    await self._write(lane.channel, changes[0])
-                except Exception:
-                    lane.put_back(changes)
-                    raise
-                del changes[0]
+    async def _write_all(self, lane: SharedLane) -> bool:
+        """Whether all that a lane had seen was written. What was not is kept, and stands in no other lane's way."""
+        changes = lane.take_changes()
+        while changes:
+            try:
+                await self._write(lane.channel, changes[0])
+            except (DatabaseUnavailable, Contention) as error:
+                lane.put_back(changes)
+                log.warning("lane.not_written", channel=lane.channel, exc_info=error)
+                return False
+            del changes[0]
+        return True
 
     async def _write(self, channel: str, change: Change) -> None:
         match change:
-            case Open(cause):
-                if await self._store.open_breaker(channel, cause, self._first_probe, self._worker_id):
+            case Open(known, cause):
+                if await self._store.open_breaker(channel, known, cause, self._first_probe, self._worker_id):
                     log.error("breaker.opened", channel=channel, cause=cause)
-            case Close(opening):
-                if await self._store.close_breaker(channel, opening, self._worker_id):
+            case Close(probe):
+                if await self._store.close_breaker(channel, probe.opening, self._worker_id):
                     log.warning("breaker.closed", channel=channel)
-            case DelayProbe(opening):
-                await self._store.delay_probe(channel, opening, self._longest_probe)
-            case ReturnProbe(opening):
-                await self._store.return_probe(channel, opening)
-            case Hold(span):
-                await self._store.hold_lane(channel, span)
-                log.warning("lane.held", channel=channel, seconds=round(span.total_seconds(), 3))
+            case DelayProbe(probe):
+                await self._store.delay_probe(channel, probe, self._longest_probe)
+            case ReturnProbe(probe):
+                await self._store.return_probe(channel, probe)
+            case Hold() as hold:
+                await self._store.hold_lane(channel, hold.span)
+                log.warning("lane.held", channel=channel, seconds=round(hold.span.total_seconds(), 3))
         self._on_change()

@@ -1,7 +1,8 @@
 """A lane: one channel's own loop, concurrency and provider in a worker. A claim is a start: nothing queues here."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
@@ -14,7 +15,7 @@ from services.worker.delivery import RETURN_DELAY, Delivery, Running, Totals
 from services.worker.outcome import unstarted
 from services.worker.providers import Provider
 from services.worker.recording import Fence, Recording
-from services.worker.shared_lane import SharedLane
+from services.worker.shared_lane import Probe, SharedLane
 from services.worker.store import CLAIM_LIMITS, LaneLoad, Store
 from shared.backoff import Backoff
 from shared.batching import Contention, GroupCommit
@@ -136,10 +137,15 @@ class Lane:
         return self._delivery.totals
 
     @property
+    def concurrency(self) -> int:
+        """How many it may hold at once, at its present pace."""
+        return self._shared.pace.limit
+
+    @property
     def load(self) -> LaneLoad:
         """For the heartbeat."""
         totals = self.totals
-        return LaneLoad(self.settings.channel, self.settings.concurrency, self.in_flight, totals.sent, totals.unsent)
+        return LaneLoad(self.settings.channel, self.concurrency, self.in_flight, totals.sent, totals.unsent)
 
     def renewable(self) -> Iterable[Claim]:
         """What is held: until it is recorded, and otherwise not far past its deadline."""
@@ -183,19 +189,24 @@ class Lane:
         wait = await self._time_to_sleep()
         if wait > MIN_SLEEP:
             return wait
-        opening = self._shared.opening
-        taken = await self._store.take_probe(self.settings.channel, opening, timedelta(seconds=self._probe_timeout))
-        self._shared.delay_probe(self._probe_timeout if taken else self.settings.poll_interval)
-        claims = await self._claim(1, low_first=False) if taken else []
-        for claim in claims:
-            self._start(claim, probe=opening)
-        if taken and not claims:
-            self._shared.return_probe(opening)
+        probe = Probe(self._shared.opening, uuid4())
+        timeout = OVERTIME * self.settings.deadline
+        taken = await self._store.take_probe(self.settings.channel, probe, timedelta(seconds=timeout))
+        self._shared.delay_probe(timeout if taken else self.settings.poll_interval)
+        if taken:
+            await self._send_probe(probe)
         return self._shared.probe_in
 
-    @property
-    def _probe_timeout(self) -> float:
-        return OVERTIME * self.settings.deadline
+    async def _send_probe(self, probe: Probe) -> None:
+        try:
+            claims = await self._claim_probe() or await self._claim(1, low_first=False)
+        except Exception:
+            self._shared.return_probe(probe)
+            raise
+        for claim in claims:
+            self._start(claim, probe=probe)
+        if not claims:
+            self._shared.return_probe(probe)
 
     def _free(self) -> int:
         return self._shared.pace.limit - len(self._running)
@@ -209,8 +220,7 @@ class Lane:
         return bool(self.settings.aging) and self._claims % LOW_FIRST_EVERY == 0
 
     async def _claim(self, limit: int, *, low_first: bool) -> list[Claim]:
-        token = uuid4()
-        try:
+        with self._token() as token:
             return await self._store.claim_due(
                 self.settings.channel,
                 limit=limit,
@@ -221,6 +231,18 @@ class Lane:
                 lease=self.settings.lease,
                 take_suspect=self._suspects.holder is None,
             )
+
+    async def _claim_probe(self) -> list[Claim]:
+        with self._token() as token:
+            return await self._store.claim_probe(
+                self.settings.channel, token=token, worker_id=self._worker_id, lease=self.settings.lease
+            )
+
+    @contextmanager
+    def _token(self) -> Iterator[UUID]:
+        token = uuid4()
+        try:
+            yield token
         except DatabaseUnavailable:
             self._unclaimed.add(token)  # it may have been carried out: the answer is what failed
             raise
@@ -238,10 +260,12 @@ class Lane:
 
     # --- delivering
 
-    def _start(self, claim: Claim, *, probe: int | None = None) -> None:
+    def _start(self, claim: Claim, *, probe: Probe | None = None) -> None:
         running = Running(claim, tick(), probe=probe)
         if claim.notification_id in self._running:
             # Our own lease passed while this process stood still. The older attempt runs to its end; this one waits.
+            if probe is not None:
+                self._shared.return_probe(probe)
             self._spawn(self._delivery.record(running, unstarted(claim, RETURN_DELAY)))
             return
         self._running[claim.notification_id] = running

@@ -22,7 +22,7 @@ def _lane(lane: Lane) -> worker_pb2.LaneStatus:
     return worker_pb2.LaneStatus(
         channel=notification_pb2.Channel.Value(f"CHANNEL_{lane.settings.channel}"),
         provider=lane.provider.name,
-        concurrency=lane.settings.concurrency,
+        concurrency=lane.concurrency,
         in_flight=lane.in_flight,
         sent=lane.totals.sent,
         unsent=lane.totals.unsent,

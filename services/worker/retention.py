@@ -16,6 +16,7 @@ import structlog
 from services.worker.retention_store import Batch, Looked, RetentionStore
 from shared.batching import Contention
 from shared.clock import tick
+from shared.errors import DatabaseUnavailable
 from shared.loop import Loop
 
 log = structlog.get_logger()
@@ -75,10 +76,9 @@ class Sweep(Protocol):
 class ContentSweep:
     """Erases contents: of what has a time to expire, and where `final`, of all that cannot be redriven."""
 
-    again = None
-
-    def __init__(self, name: str, age: timedelta, *, final: bool) -> None:
+    def __init__(self, name: str, age: timedelta, *, final: bool, again: timedelta | None) -> None:
         self.name = name
+        self.again = again
         self._age = age
         self._final = final
 
@@ -113,9 +113,11 @@ class Retention:
         """Neither where it is zero."""
         self._store = store
         self._retention = retention
-        sweeps: list[Sweep] = [ContentSweep("EXPIRING_CONTENTS", slack, final=False)]
+        # What the first passes over, the second takes; what the last passes over, itself, when it begins again.
+        first_again = None if content_retention else AGAIN
+        sweeps: list[Sweep] = [ContentSweep("EXPIRING_CONTENTS", slack, final=False, again=first_again)]
         if content_retention:
-            sweeps.append(ContentSweep("CONTENTS", content_retention + slack, final=True))
+            sweeps.append(ContentSweep("CONTENTS", content_retention + slack, final=True, again=AGAIN))
         if retention:
             sweeps.append(NotificationSweep(retention + slack))
         self._sweeps = [(sweep, BatchSize()) for sweep in sweeps]
@@ -130,10 +132,9 @@ class Retention:
 
     async def sweep(self) -> float:
         """One turn, of one batch of each kind: answers in how many seconds the next is due."""
-        try:
-            await self._remove_aged()
-            more = [await self._take_batch(sweep, size) for sweep, size in self._sweeps]
-        except Contention:
+        await self._remove_aged()
+        more = [await self._take_batch(sweep, size) for sweep, size in self._sweeps]
+        if None in more:
             return SOON
         return 0 if any(more) else INTERVAL * random.uniform(0.5, 1.5)
 
@@ -144,8 +145,8 @@ class Retention:
             removed["lane_history"] = await self._store.remove_lane_history(self._retention)
         _tell(removed)
 
-    async def _take_batch(self, sweep: Sweep, size: BatchSize) -> bool:
-        """Whether there is more to look at."""
+    async def _take_batch(self, sweep: Sweep, size: BatchSize) -> bool | None:
+        """Whether there is more to look at; None: it failed, and stands in no other's way."""
         began_at = tick()
         try:
             async with self._store.batch() as batch:
@@ -155,9 +156,10 @@ class Retention:
                 looked, removed = await sweep.take(batch, mark, size.rows)
                 more = looked.count >= size.rows
                 await batch.move_mark(sweep.name, looked.mark or mark, caught_up=not more, again=sweep.again)
-        except Exception:  # too much for a statement's time, it may be
+        except (Contention, DatabaseUnavailable) as error:  # too much for a statement's time, it may be
             size.shrink()
-            raise
+            log.warning("retention.failed", sweep=sweep.name, exc_info=error)
+            return None
         size.took(tick() - began_at)
         _tell(removed)
         return more

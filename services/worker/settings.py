@@ -39,7 +39,8 @@ class Settings(ProcessSettings):
     priority_aging: Seconds = 300.0
     """What has been due for longer is served by one claim in eight, the lowest priority first. 0: never."""
     retention: Retained = 30 * DAY
-    """How long what was sent, cancelled, expired or suppressed is kept. 0: for ever, as is what failed."""
+    """How long what was sent, cancelled, expired or suppressed is kept, and until its webhooks are delivered or given
+    up: without a dispatcher nothing goes. 0: for ever, as is what failed."""
     content_retention: Retained = 7 * DAY
     """How long its content is kept, unless it has a time to expire: then it goes with its end. 0: as long as itself."""
     probe_base: Annotated[float, Field(gt=0, le=3600)] = 5.0

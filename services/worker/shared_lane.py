@@ -4,20 +4,28 @@ The lane's row in the database decides; this is what a worker last read of it, w
 it wants to write. The heartbeat reads and writes.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from uuid import UUID
 
 from services.worker.breaker import Breaker, Pace
-from services.worker.claim import Held
+from services.worker.claim import Claim
 from services.worker.outcome import MAX_NOT_BEFORE
 from services.worker.providers import Answer, Outcome
+from shared.backoff import Backoff
 from shared.clock import tick
 
 MIN_HOLD = timedelta(seconds=1)
 
+# One that is throttled costs no attempt, so nothing but this makes it rarer; held up by it is the whole lane.
+REST = Backoff(timedelta(seconds=1), timedelta(minutes=15))
+REMEMBERED = 1_000  # notifications that were throttled
+
 # The provider works, whatever it thinks of the notification.
 ANSWERED = frozenset({Answer.ACCEPTED, Answer.PERMANENT_MESSAGE, Answer.PERMANENT_ADDRESS})
+FAILED = frozenset({Answer.TRANSIENT, Answer.UNKNOWN, Answer.MISCONFIGURED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +42,18 @@ class LaneFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """Open the breaker, if nobody has."""
+class Probe:
+    """The one notification that may be sent while the breaker is open."""
 
+    opening: int
+    token: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open the breaker, if nobody has since `opening`."""
+
+    opening: int
     cause: str
 
 
@@ -44,35 +61,40 @@ class Open:
 class Close:
     """A probe was answered."""
 
-    opening: int
+    probe: Probe
 
 
 @dataclass(frozen=True, slots=True)
 class DelayProbe:
     """A probe failed."""
 
-    opening: int
+    probe: Probe
 
 
 @dataclass(frozen=True, slots=True)
 class ReturnProbe:
     """There was nothing to probe with, or no call was made."""
 
-    opening: int
+    probe: Probe
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The provider wants to be left alone."""
+    """The provider wants to be left alone until then, as `tick` counts."""
 
-    span: timedelta
+    until: float
+
+    @property
+    def span(self) -> timedelta:
+        return timedelta(seconds=max(0.0, self.until - tick()))
 
 
 Change = Open | Close | DelayProbe | ReturnProbe | Hold
 
 
 class SharedLane:
-    def __init__(self, channel: str, concurrency: int) -> None:
+    def __init__(self, channel: str, concurrency: int, *, first_rest: float = 5.0, longest_rest: float = 60.0) -> None:
+        """`first_rest` and `longest_rest` are seconds: how long a worker that fails alone leaves its provider alone."""
         self.channel = channel
         self.pace = Pace(concurrency)
         self.on_change: Callable[[], None] = lambda: None
@@ -81,9 +103,14 @@ class SharedLane:
         # Nothing is claimed before the row has been read once.
         self._facts = LaneFacts(channel, paused=True, opening=0, open=False, probe_in=0, held_for=0)
         self._read_at = tick()
-        self._held_until = 0.0
         self._changes: list[Change] = []
-        self._asked = False
+        self._throttled: OrderedDict[UUID, int] = OrderedDict()
+        self._counted_from = 0.0
+        self._closed: Probe | None = None
+        self._others_are_answered = False
+        self._first_rest, self._longest_rest = first_rest, longest_rest
+        self._rest = 0.0
+        self._rests_until = 0.0
 
     # --- before a claim
 
@@ -93,13 +120,14 @@ class SharedLane:
 
     @property
     def held_for(self) -> float:
-        """Seconds; not above 0 where it is not held."""
-        return self._held_until - tick()
+        """Seconds; not above 0 where nothing is held."""
+        asked = max((change.until for change in self._changes if isinstance(change, Hold)), default=0.0)
+        return max(self._facts.held_for - (tick() - self._read_at), asked - tick(), self._rests_until - tick())
 
     @property
     def open(self) -> bool:
         """Whether nothing but probes is sent."""
-        return self._facts.open or self._asked
+        return self._facts.open or any(isinstance(change, Open) for change in self._changes)
 
     @property
     def opening(self) -> int:
@@ -107,32 +135,30 @@ class SharedLane:
 
     @property
     def probe_in(self) -> float | None:
-        """Seconds until a probe may start. None: not before the row is read again."""
-        return self._facts.probe_in - (tick() - self._read_at) if self._facts.open else None
+        """Seconds until a probe may start. None: not before the row is read again, or not by this worker."""
+        return self._facts.probe_in - (tick() - self._read_at) if self._facts.open and not self._rest else None
 
     def delay_probe(self, seconds: float) -> None:
         """A probe was just asked for: the row says when there may be another, and is read again."""
-        self._facts, self._read_at = replace(self._facts, probe_in=seconds), tick()
+        self._facts, self._read_at = replace(self._facts, probe_in=seconds, held_for=self.held_for), tick()
 
     # --- after an attempt
 
-    def observe(self, held: Held, outcome: Outcome, *, probe: int | None) -> Outcome:
-        """The outcome as it is to be believed. `probe` is the opening that it was a probe for."""
+    def observe(self, claim: Claim, outcome: Outcome, *, probe: Probe | None) -> Outcome:
+        """The outcome as it is to be believed. `probe` says that it was one."""
         outcome = self._breaker.weigh(outcome)
         if outcome.answer is Answer.THROTTLED:
-            self._throttle(min(max(outcome.not_before, MIN_HOLD), MAX_NOT_BEFORE))
+            outcome = self._throttle(claim.notification_id, outcome)
         if outcome.answer is Answer.ACCEPTED:
-            self.pace.accept()
+            self._accept(claim.notification_id)
         if probe is not None:
-            self._change(Close(probe) if outcome.answer in ANSWERED else DelayProbe(probe))
-        elif not self.open and self._breaker.trips(held.notification_id, outcome.answer):
-            self._asked = True
-            self._breaker.reset()
-            self._change(Open(outcome.code or "none"))
+            self._conclude(probe, outcome.answer)
+        elif not self.open and claim.asked_at >= self._counted_from:
+            self._count(claim.notification_id, outcome)
         return outcome
 
-    def return_probe(self, opening: int) -> None:
-        self._change(ReturnProbe(opening))
+    def return_probe(self, probe: Probe) -> None:
+        self._change(ReturnProbe(probe))
 
     # --- for the heartbeat
 
@@ -145,24 +171,61 @@ class SharedLane:
         self._changes = [*changes, *self._changes]
 
     def apply(self, facts: LaneFacts) -> bool:
-        """What was read, after all changes were written. Answers whether it says anything new."""
-        before = self.paused, self.open, self.opening
-        if facts.open and not self.open:
+        """What was read. Answers whether it says anything new."""
+        before = self._facts
+        if facts.opening != before.opening or facts.open != before.open:
+            # What began before says nothing about the provider of now.
             self._breaker.reset()
+            self._counted_from = tick()
+        if before.open and not facts.open:
+            self._others_are_answered = self._closed is None or self._closed.opening != facts.opening
+        if facts.held_for > 0 and self.held_for < -MIN_HOLD.total_seconds():
+            self.pace.slow_down()  # another worker met it
         self._facts, self._read_at = facts, tick()
-        self._asked = any(isinstance(change, Open) for change in self._changes)
-        if facts.held_for > 0:  # the row's hold ends a moment after ours, and is the same
-            self._hold(facts.held_for, known=self.held_for > -MIN_HOLD.total_seconds())
-        return before != (self.paused, self.open, self.opening)
+        return (before.paused, before.open, before.opening) != (facts.paused, facts.open, facts.opening)
 
-    def _throttle(self, span: timedelta) -> None:
-        self._hold(span.total_seconds(), known=self.held_for > 0)
-        self._change(Hold(span))
+    def _accept(self, notification_id: UUID) -> None:
+        self.pace.accept()
+        self._throttled.pop(notification_id, None)
+        self._others_are_answered = False
+        self._rest = 0.0
 
-    def _hold(self, seconds: float, *, known: bool) -> None:
-        if not known:  # once for all that were under way
+    def _conclude(self, probe: Probe, answer: Answer) -> None:
+        if answer in ANSWERED:
+            self._closed = probe
+            self._change(Close(probe))
+        else:
+            self._change(DelayProbe(probe))
+
+    def _count(self, notification_id: UUID, outcome: Outcome) -> None:
+        trips = self._breaker.trips(notification_id, outcome.answer)
+        if self._others_are_answered and (trips or (self._rest and outcome.answer in FAILED)):
+            self._step_back()
+        elif trips:
+            self._breaker.reset()
+            self._change(Open(self._facts.opening, outcome.code or "none"))
+
+    def _step_back(self) -> None:
+        """Others are answered where this worker is not: the fault is here, and the lane is theirs."""
+        self._breaker.reset()
+        self._rest = min(max(2 * self._rest, self._first_rest), self._longest_rest)
+        self._rests_until = tick() + self._rest
+        self.pace.limit = 1
+
+    def _throttle(self, notification_id: UUID, outcome: Outcome) -> Outcome:
+        """Holds the lane, and for longer and longer the notification itself."""
+        span = min(max(outcome.not_before, MIN_HOLD), MAX_NOT_BEFORE)
+        if self.held_for <= 0:  # once for all that were under way
             self.pace.slow_down()
-        self._held_until = max(self._held_until, tick() + seconds)
+        hold = Hold(tick() + span.total_seconds())
+        if hold.until - tick() > self.held_for:
+            self._changes = [change for change in self._changes if not isinstance(change, Hold)]
+            self._change(hold)
+        times = self._throttled.pop(notification_id, 0) + 1
+        self._throttled[notification_id] = times
+        if len(self._throttled) > REMEMBERED:
+            self._throttled.popitem(last=False)
+        return replace(outcome, not_before=max(outcome.not_before, REST.delay(times)))
 
     def _change(self, change: Change) -> None:
         self._changes.append(change)

@@ -12,7 +12,7 @@ import asyncpg
 
 from services.worker.claim import Claim, ExpiredClaim, Held
 from services.worker.outcome import Ended, Later, Sent, Verdict
-from services.worker.shared_lane import LaneFacts
+from services.worker.shared_lane import LaneFacts, Probe
 from shared.clock import tick
 from shared.database import Database, Executor, Locked, Statements, columns
 
@@ -68,6 +68,12 @@ class Store:
         rows = await self._executor.fetch(
             CLAIM[limit], channel, classes, due_for, token, worker_id, lease, take_suspect
         )
+        return [_claim(row, channel, token, asked_at) for row in rows]
+
+    async def claim_probe(self, channel: str, *, token: UUID, worker_id: UUID, lease: timedelta) -> list[Claim]:
+        """At most one, and no suspect."""
+        asked_at = tick()
+        rows = await self._executor.fetch(sql["claim_probe"], channel, token, worker_id, lease)
         return [_claim(row, channel, token, asked_at) for row in rows]
 
     async def read_next_due(self, channel: str, *, suspects: bool) -> float | None:
@@ -146,23 +152,25 @@ class Store:
     async def forget_worker(self, worker_id: UUID) -> None:
         await self._executor.fetch(sql["forget_worker"], worker_id)
 
-    async def open_breaker(self, channel: str, cause: str, first_probe_in: timedelta, worker_id: UUID) -> bool:
-        """Whether it was this call that opened it."""
-        return bool(await self._executor.fetch(sql["open_breaker"], channel, cause, first_probe_in, worker_id))
+    async def open_breaker(
+        self, channel: str, known: int, cause: str, first_probe_in: timedelta, worker_id: UUID
+    ) -> bool:
+        """Whether it was this call that opened it. `known` is the last opening that the caller knows of."""
+        return bool(await self._executor.fetch(sql["open_breaker"], channel, known, cause, first_probe_in, worker_id))
 
     async def close_breaker(self, channel: str, opening: int, worker_id: UUID) -> bool:
         """Whether it was this call that closed it."""
         return bool(await self._executor.fetch(sql["close_breaker"], channel, opening, worker_id))
 
-    async def take_probe(self, channel: str, opening: int, within: timedelta) -> bool:
+    async def take_probe(self, channel: str, probe: Probe, within: timedelta) -> bool:
         """Whether this worker has it."""
-        return bool(await self._executor.fetch(sql["take_probe"], channel, opening, within))
+        return bool(await self._executor.fetch(sql["take_probe"], channel, probe.opening, probe.token, within))
 
-    async def delay_probe(self, channel: str, opening: int, longest: timedelta) -> None:
-        await self._executor.fetch(sql["delay_probe"], channel, opening, longest)
+    async def delay_probe(self, channel: str, probe: Probe, longest: timedelta) -> None:
+        await self._executor.fetch(sql["delay_probe"], channel, probe.opening, probe.token, longest)
 
-    async def return_probe(self, channel: str, opening: int) -> None:
-        await self._executor.fetch(sql["return_probe"], channel, opening)
+    async def return_probe(self, channel: str, probe: Probe) -> None:
+        await self._executor.fetch(sql["return_probe"], channel, probe.opening, probe.token)
 
     async def hold_lane(self, channel: str, span: timedelta) -> None:
         await self._executor.fetch(sql["hold_lane"], channel, span)

@@ -1,7 +1,7 @@
 """A worker: its lanes, and what is done to all of them at once."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Self
@@ -24,6 +24,8 @@ class Worker:
         self.lanes = lanes
         self.started_at = datetime.now(UTC)
         self.shutdown_timeout = shutdown_timeout
+        self.on_phase: Callable[[], None] = lambda: None
+        """Called when the phase is another one."""
         self._paused = False
         self._leaving = False
         self._drains: set[asyncio.Task[None]] = set()
@@ -69,6 +71,7 @@ class Worker:
         self._paused = False
         for lane in self.lanes.values():
             lane.resume()
+        self.on_phase()
         log.info("worker.resumed")
 
     def wake(self) -> None:
@@ -84,6 +87,7 @@ class Worker:
 
     async def _drain(self, seconds: float) -> None:
         self._paused = True
+        self.on_phase()
         lanes = self.lanes.values()
         try:
             async with asyncio.timeout(seconds):
@@ -92,4 +96,5 @@ class Worker:
         except TimeoutError:
             log.warning("worker.drain_timeout", in_flight=self.in_flight)
         else:
+            self.on_phase()
             log.info("worker.drained")

@@ -12,10 +12,12 @@ CREATE TABLE notifyqueue.lanes (
   cause text COLLATE "C" CHECK (cause ~ '^[A-Za-z0-9._:-]{1,64}$'),
   probe_at timestamptz,  -- when the next probe may start; while one runs, when it is given up
   probe_delay interval,
+  probe_token uuid,  -- of the probe that runs, or ran last
 
   held_until timestamptz NOT NULL DEFAULT '-infinity',  -- its provider asked for that
   CONSTRAINT pause_is_whole CHECK (num_nonnulls(paused_at, paused_by, pause_reason) IN (0, 3)),
-  CONSTRAINT open_breaker_is_whole CHECK (num_nonnulls(opened_at, cause, probe_at, probe_delay) IN (0, 4))
+  CONSTRAINT open_breaker_is_whole CHECK (num_nonnulls(opened_at, cause, probe_at, probe_delay) IN (0, 4)),
+  CONSTRAINT only_an_open_breaker_is_probed CHECK (probe_token IS NULL OR opened_at IS NOT NULL)
 ) WITH (fillfactor = 50);
 
 INSERT INTO notifyqueue.lanes (channel) VALUES ('EMAIL'), ('SMS'), ('PUSH');
@@ -33,6 +35,7 @@ CREATE TABLE notifyqueue.lane_history (
 );
 
 CREATE INDEX lane_history_by_time ON notifyqueue.lane_history (channel, happened_at);  -- read_history
+CREATE INDEX lane_history_by_kind ON notifyqueue.lane_history (channel, kind, happened_at);  -- read_history, retention
 
 -- A sign of life of every worker. Which of them is gone is judged by its age; what it held, by its leases.
 CREATE TABLE notifyqueue.workers (

@@ -211,6 +211,7 @@ CASES = [
     case("open_breaker_is_whole", "lanes", opened_at=NOW),
     case("open_breaker_is_whole", "lanes", cause="'503'"),
     case("open_breaker_is_whole", "lanes", probe_at=NOW, probe_delay="'1 s'"),
+    case("only_an_open_breaker_is_probed", "lanes", probe_token=ID),
     case("lane_history_kind_check", "lane_history", kind="'LANE_PAINTED'"),
     case("lane_history_cause_check", "lane_history", cause="'no such user'"),
     case("lane_history_note_check", "lane_history", note=text(256)),

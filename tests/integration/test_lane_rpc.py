@@ -90,7 +90,7 @@ async def test_a_timeline_tells_why_it_waited(
     await notifications.insert("came-later")
     async with Database(login(database_url, "worker"), name="test") as database:
         store = Store(database)
-        await store.open_breaker("EMAIL", "451", SPAN, uuid4())
+        await store.open_breaker("EMAIL", 0, "451", SPAN, uuid4())
         await store.close_breaker("EMAIL", 1, uuid4())
     await resume(scheduler)
     await start_worker(database_url, ScriptedProvider())
@@ -142,7 +142,7 @@ async def test_stats_show_an_open_breaker_and_a_hold(
     scheduler: SchedulerStub, notifications: Notifications, database_url: str
 ) -> None:
     async with Database(login(database_url, "worker"), name="test") as database:
-        await Store(database).open_breaker("SMS", "503", SPAN, uuid4())
+        await Store(database).open_breaker("SMS", 0, "503", SPAN, uuid4())
         await Store(database).hold_lane("PUSH", SPAN)
     shown = {lane.channel: lane.lane for lane in (await stats(scheduler)).lanes}
     breaker = shown[notification_pb2.CHANNEL_SMS].open_breaker
@@ -150,6 +150,24 @@ async def test_stats_show_an_open_breaker_and_a_hold(
     assert breaker.probe_time.ToDatetime() > breaker.time.ToDatetime()
     assert shown[notification_pb2.CHANNEL_PUSH].HasField("hold_time")
     assert not shown[EMAIL].HasField("hold_time")
+
+
+async def test_a_resume_ends_a_hold_and_calls_for_a_probe(
+    scheduler: SchedulerStub, notifications: Notifications, database_url: str
+) -> None:
+    async with Database(login(database_url, "worker"), name="test") as database:
+        await Store(database).open_breaker("EMAIL", 0, "503", SPAN, uuid4())
+        await Store(database).hold_lane("EMAIL", SPAN)
+    resumed = await resume(scheduler)
+    assert not resumed.HasField("hold_time")
+    assert resumed.HasField("open_breaker")  # that is for a probe to say
+    due = await notifications.connection.fetchval(
+        "SELECT probe_at <= clock_timestamp() FROM notifyqueue.lanes WHERE channel = 'EMAIL'"
+    )
+    assert due
+    await resume(scheduler)
+    rows = await notifications.connection.fetch("SELECT kind FROM notifyqueue.lane_history ORDER BY id")
+    assert [row["kind"] for row in rows] == ["BREAKER_OPENED", "LANE_RESUMED"]
 
 
 @pytest.mark.parametrize(

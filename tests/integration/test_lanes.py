@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from services.worker.providers import Answer, Outcome
+from services.worker.shared_lane import Probe
 from services.worker.store import LaneLoad, Store
 from shared.database import Database
 from tests.conftest import login
@@ -183,6 +184,74 @@ async def test_throttling_leaves_the_provider_alone_for_as_long_as_it_asked(
     assert (await notifications.get(first))["attempt_count"] == 1
 
 
+async def test_after_throttling_half_as_many_run(
+    notifications: Notifications, start_worker: StartWorker, provider: ScriptedProvider, database_url: str
+) -> None:
+    await notifications.insert("busy", address="busy@example.com")
+    provider.script("busy@example.com", BUSY)
+    await start_worker(database_url, provider, worker_concurrency=8)
+    await eventually(lambda: len(provider.seen) == 1)
+    provider.gate.clear()
+    provider.at_once = 0
+    await notifications.insert_many(20)
+    await eventually(lambda: provider.at_once == 4)
+    await settled()
+    provider.gate.set()
+    await eventually(statuses_are(notifications, SENT=21))
+    assert provider.at_once <= 8
+
+
+async def test_a_probe_without_a_call_makes_room_for_another(
+    notifications: Notifications, start_worker: StartWorker, store: Store, provider: ScriptedProvider, database_url: str
+) -> None:
+    await store.open_breaker("EMAIL", 0, "503", timedelta(), uuid4())
+    erased = await notifications.insert("erased", priority=3)
+    await notifications.connection.execute("DELETE FROM notifyqueue.notification_contents")
+    # Given up only after minutes, a probe that was not returned would fail this test.
+    await start_worker(database_url, provider, email_provider_timeout=60.0, lease=100.0, **PROBES)
+    await eventually(statuses_are(notifications, FAILED=1))
+    await notifications.insert("next")
+    await notifications.connection.execute("NOTIFY notifyqueue_lane_email")
+    await eventually(statuses_are(notifications, FAILED=1, SENT=1))
+    assert provider.requests[erased] == 0
+
+
+async def test_of_the_suspects_one_runs_at_a_time(
+    notifications: Notifications, start_worker: StartWorker, provider: ScriptedProvider, database_url: str
+) -> None:
+    suspects = {await notifications.insert(f"suspect-{number}", expiries=2) for number in range(3)}
+    provider.gate.clear()
+    await start_worker(database_url, provider)
+    await notifications.insert_many(5)
+    await eventually(lambda: len(provider.seen) >= 6)
+    await settled()
+    assert len(suspects & provider.requests.keys()) == 1
+    provider.gate.set()
+    await eventually(statuses_are(notifications, SENT=8))
+
+
+async def test_a_drain_is_seen_by_all_at_once(
+    notifications: Notifications, start_worker: StartWorker, provider: ScriptedProvider, database_url: str
+) -> None:
+    worker = await start_worker(database_url, provider)
+
+    async def phase() -> str:
+        rows = await notifications.connection.fetch("SELECT phase FROM notifyqueue.workers")
+        return str(rows[0]["phase"]) if rows else ""
+
+    async def drained() -> bool:
+        return await phase() == "DRAINED"
+
+    async def running() -> bool:
+        return await phase() == "RUNNING"
+
+    await eventually(running)
+    await worker.drain(10)
+    await eventually(drained, within=4)  # before the next heartbeat by itself
+    worker.resume()
+    await eventually(running, within=4)
+
+
 async def test_a_paused_lane_waits_and_the_others_go_on(
     notifications: Notifications, start_worker: StartWorker, database_url: str
 ) -> None:
@@ -241,11 +310,12 @@ async def test_a_breaker_opens_and_closes_once_for_each_opening(
     notifications: Notifications, store: Store, database_url: str
 ) -> None:
     second = timedelta(seconds=1)
-    assert await store.open_breaker("SMS", "503", second, uuid4())
-    assert not await store.open_breaker("SMS", "timeout", second, uuid4())
+    assert await store.open_breaker("SMS", 0, "503", second, uuid4())
+    assert not await store.open_breaker("SMS", 0, "timeout", second, uuid4())
     assert await store.close_breaker("SMS", 1, uuid4())
     assert not await store.close_breaker("SMS", 1, uuid4())
-    assert await store.open_breaker("SMS", "504", second, uuid4())
+    assert not await store.open_breaker("SMS", 0, "old", second, uuid4())  # seen before all of this
+    assert await store.open_breaker("SMS", 1, "504", second, uuid4())
     assert not await store.close_breaker("SMS", 1, uuid4())  # a probe of the opening before
     assert (await lane(notifications, "SMS"))["cause"] == "504"
     assert await kinds(notifications) == ["BREAKER_OPENED", "BREAKER_CLOSED", "BREAKER_OPENED"]
@@ -256,26 +326,158 @@ async def test_a_probe_is_one_workers_until_it_answers_or_is_given_up(
     notifications: Notifications, store: Store, database_url: str
 ) -> None:
     minute = timedelta(minutes=1)
-    await store.open_breaker("SMS", "503", timedelta(), uuid4())
-    assert await store.take_probe("SMS", 1, minute)
-    assert not await store.take_probe("SMS", 1, minute)
+    first, second, third = (Probe(1, uuid4()) for _ in range(3))
+    await store.open_breaker("SMS", 0, "503", timedelta(), uuid4())
+    assert not await store.take_probe("SMS", Probe(0, uuid4()), minute)  # of no opening
+    assert await store.take_probe("SMS", first, minute)
+    assert not await store.take_probe("SMS", second, minute)
     await notifications.connection.execute("UPDATE notifyqueue.lanes SET probe_at = now() WHERE channel = 'SMS'")
-    assert await store.take_probe("SMS", 1, minute)  # whoever had it is gone
+    assert await store.take_probe("SMS", second, minute)  # whoever had it is gone
+    until = (await lane(notifications, "SMS"))["probe_at"]
+    await store.return_probe("SMS", first)  # and back, too late
+    await store.delay_probe("SMS", first, minute)
+    assert (await lane(notifications, "SMS"))["probe_at"] == until
+    await store.return_probe("SMS", second)
+    assert (await lane(notifications, "SMS"))["probe_at"] < until
     await pause(notifications, "SMS")
     await notifications.connection.execute("UPDATE notifyqueue.lanes SET probe_at = now() WHERE channel = 'SMS'")
-    assert not await store.take_probe("SMS", 1, minute)
+    assert not await store.take_probe("SMS", third, minute)
 
 
 @servers
 async def test_probes_come_half_as_often_while_they_fail_down_to_a_bound(
     notifications: Notifications, store: Store, database_url: str
 ) -> None:
-    await store.open_breaker("SMS", "503", timedelta(seconds=5), uuid4())
+    await store.open_breaker("SMS", 0, "503", timedelta(), uuid4())
+    await notifications.connection.execute("UPDATE notifyqueue.lanes SET probe_delay = '5 s' WHERE channel = 'SMS'")
     delays = []
     for _ in range(5):
-        await store.delay_probe("SMS", 1, timedelta(seconds=60))
+        probe = Probe(1, uuid4())
+        await notifications.connection.execute("UPDATE notifyqueue.lanes SET probe_at = now() WHERE channel = 'SMS'")
+        assert await store.take_probe("SMS", probe, timedelta(minutes=1))
+        await store.delay_probe("SMS", probe, timedelta(seconds=60))
         delays.append((await lane(notifications, "SMS"))["probe_delay"].total_seconds())
     assert delays == [10, 20, 40, 60, 60]
+
+
+@servers
+async def test_a_probe_is_one_that_can_best_afford_it(
+    notifications: Notifications, store: Store, database_url: str
+) -> None:
+    failed = await notifications.insert("failed", priority=3, attempt_count=2)
+    once = await notifications.insert("once", priority=3, at_most_once=True)
+    fresh = {await notifications.insert(f"fresh-{number}", priority=1) for number in range(20)}
+    await notifications.insert("suspect", priority=3, expiries=2)
+    await notifications.insert("later", priority=3, due_in=timedelta(hours=1))
+    worker_id, lease = uuid4(), timedelta(minutes=1)
+    taken = []
+    for _ in range(22):
+        (claim,) = await store.claim_probe("EMAIL", token=uuid4(), worker_id=worker_id, lease=lease)
+        taken.append(claim.notification_id)
+    assert set(taken[:20]) == fresh  # low, and never tried: before the urgent one that keeps failing
+    assert taken[20:] == [failed, once]
+    assert await store.claim_probe("EMAIL", token=uuid4(), worker_id=worker_id, lease=lease) == []
+
+
+async def test_some_that_always_fail_do_not_keep_an_open_lane_from_healing(
+    notifications: Notifications, start_worker: StartWorker, provider: ScriptedProvider, database_url: str
+) -> None:
+    for number in range(3):
+        await notifications.insert(f"never-{number}", address=f"never-{number}@example.com", priority=3)
+        provider.script(f"never-{number}@example.com", *[DOWN] * 1000)
+    await start_worker(database_url, provider, retry_base=0.05, retry_cap=0.1, **PROBES)
+    await eventually(opened(notifications))
+    for number in range(50):
+        await notifications.insert(f"well-{number}", priority=2)
+
+    async def well_sent() -> bool:
+        return (await notifications.statuses()).get("SENT") == 50
+
+    await eventually(well_sent)
+
+
+async def test_a_worker_that_fails_alone_steps_back_and_leaves_the_lane_to_the_others(
+    notifications: Notifications, start_worker: StartWorker, database_url: str
+) -> None:
+    well, sick = ScriptedProvider(), ScriptedProvider()
+    sick.otherwise = WRONG
+    settings: dict[str, Any] = {"worker_concurrency": 4, "probe_base": 1.0, "probe_cap": 30.0}
+    await start_worker(database_url, sick, **settings)
+    await notifications.insert_many(3, max_attempts=100)
+    await eventually(opened(notifications))  # alone, it cannot know better
+    await start_worker(database_url, well, **settings)
+
+    async def stepped_back() -> bool:
+        await notifications.insert(f"more-{len(well.seen) + len(sick.seen)}-{uuid4()}", max_attempts=100)
+        closings = (await kinds(notifications)).count("BREAKER_CLOSED")
+        return closings >= 1 and len(well.seen) >= 60
+
+    await eventually(stepped_back, within=60)
+    openings = (await kinds(notifications)).count("BREAKER_OPENED")
+    before = len(sick.seen)
+    for number in range(200):
+        await notifications.insert(f"last-{number}", max_attempts=100)
+
+    async def all_sent() -> bool:
+        return set(await notifications.statuses()) == {"SENT"}
+
+    await eventually(all_sent, within=60)
+    assert (await kinds(notifications)).count("BREAKER_OPENED") == openings
+    assert len(sick.seen) - before <= 10
+
+
+async def test_one_lane_that_cannot_be_written_holds_up_neither_the_heartbeat_nor_the_others(
+    notifications: Notifications, start_worker: StartWorker, database_url: str
+) -> None:
+    providers = {channel: ScriptedProvider() for channel in ("EMAIL", "SMS")}
+    providers["EMAIL"].script("busy@example.com", BUSY)
+    await start_worker(database_url, providers)
+    other = await asyncpg.connect(database_url)
+    try:
+        async with other.transaction():
+            await other.execute("SELECT FROM notifyqueue.lanes WHERE channel = 'EMAIL' FOR UPDATE")
+            await notifications.insert("busy", address="busy@example.com")
+            await eventually(lambda: len(providers["EMAIL"].seen) == 1)
+            since = await other.fetchval("SELECT clock_timestamp() + interval '1 second'")
+
+            async def beats_on() -> bool:
+                beat = await notifications.connection.fetchval("SELECT max(heartbeat_at) FROM notifyqueue.workers")
+                return bool(beat > since)
+
+            await eventually(beats_on)
+            await pause(notifications, "SMS")
+
+            async def knows_of_the_pause() -> bool:
+                paused = await notifications.connection.fetchval("SELECT max(paused_at) FROM notifyqueue.lanes")
+                beat = await notifications.connection.fetchval("SELECT max(heartbeat_at) FROM notifyqueue.workers")
+                return bool(beat > paused)
+
+            await eventually(knows_of_the_pause)
+    finally:
+        await other.close()
+
+    async def held() -> bool:
+        until = await notifications.connection.fetchval(
+            "SELECT held_until FROM notifyqueue.lanes WHERE channel = 'EMAIL'"
+        )
+        return bool(until and until.year > 1)
+
+    await eventually(held)  # what was seen then is written now
+
+
+async def test_what_this_worker_changed_in_a_lane_is_told_to_the_others_at_once(
+    notifications: Notifications, start_worker: StartWorker, provider: ScriptedProvider, database_url: str
+) -> None:
+    heard: list[str] = []
+    other = await asyncpg.connect(database_url)
+    try:
+        await other.add_listener("notifyqueue_lanes", lambda *_: heard.append("lanes"))
+        await start_worker(database_url, provider)
+        provider.script("busy@example.com", BUSY)
+        await notifications.insert("busy", address="busy@example.com")
+        await eventually(lambda: bool(heard))
+    finally:
+        await other.close()
 
 
 async def test_a_worker_is_known_while_it_lives_and_forgotten_when_it_stops_in_order(
@@ -300,7 +502,7 @@ async def test_a_worker_is_known_while_it_lives_and_forgotten_when_it_stops_in_o
 async def test_a_new_worker_claims_nothing_of_an_open_lane_before_it_knows(
     notifications: Notifications, start_worker: StartWorker, store: Store, provider: ScriptedProvider, database_url: str
 ) -> None:
-    await store.open_breaker("EMAIL", "503", timedelta(hours=1), uuid4())
+    await store.open_breaker("EMAIL", 0, "503", timedelta(hours=1), uuid4())
     await notifications.insert_many(20)
     worker = await start_worker(database_url, provider)
 

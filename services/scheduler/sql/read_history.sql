@@ -5,18 +5,23 @@ WITH asked AS MATERIALIZED (
   SELECT n.channel, greatest(n.due_at, n.created_at) AS since, coalesce(n.finished_at, 'infinity') AS until
   FROM notifyqueue.notifications AS n
   WHERE n.id = $1
-), lane AS (
-  SELECT found.id, found.kind, found.happened_at, found.worker_id, found.cause, found.note
+), before AS (  -- the last of each kind
+  SELECT last.id, last.kind, last.happened_at, last.worker_id, last.cause, last.note
   FROM asked
-  CROSS JOIN (VALUES (ARRAY['LANE_PAUSED', 'LANE_RESUMED']), (ARRAY['BREAKER_OPENED', 'BREAKER_CLOSED'])) AS pair (kinds)
+  CROSS JOIN (VALUES ('LANE_PAUSED'), ('LANE_RESUMED'), ('BREAKER_OPENED'), ('BREAKER_CLOSED')) AS one (kind)
   CROSS JOIN LATERAL (
     SELECT l.id, l.kind, l.happened_at, l.worker_id, l.cause, l.note
     FROM notifyqueue.lane_history AS l
-    WHERE l.channel = asked.channel AND l.happened_at < asked.since AND l.kind = ANY (pair.kinds)
+    WHERE l.channel = asked.channel AND l.kind = one.kind AND l.happened_at < asked.since
     ORDER BY l.happened_at DESC
     LIMIT 1
-  ) AS found
-  WHERE found.kind IN ('LANE_PAUSED', 'BREAKER_OPENED')
+  ) AS last
+), lane AS (
+  SELECT began.id, began.kind, began.happened_at, began.worker_id, began.cause, began.note
+  FROM before AS began
+  LEFT JOIN before AS over ON over.id > began.id
+    AND over.kind = CASE began.kind WHEN 'LANE_PAUSED' THEN 'LANE_RESUMED' ELSE 'BREAKER_CLOSED' END
+  WHERE began.kind IN ('LANE_PAUSED', 'BREAKER_OPENED') AND over.id IS NULL
   UNION ALL
   (
     SELECT l.id, l.kind, l.happened_at, l.worker_id, l.cause, l.note

@@ -9,8 +9,9 @@ WITH beating AS (
     concurrency = excluded.concurrency, in_flight = excluded.in_flight, sent = excluded.sent, unsent = excluded.unsent
 )
 SELECT l.channel, l.paused_at IS NOT NULL AS paused, l.opening, l.opened_at IS NOT NULL AS open,
-  coalesce(extract(epoch FROM l.probe_at - clock_timestamp()), 0)::float8 AS probe_in,
-  -- The oldest servers cannot subtract from -infinity.
-  CASE WHEN l.held_until > clock_timestamp() THEN extract(epoch FROM l.held_until - clock_timestamp()) ELSE 0 END::float8
-    AS held_for
+  -- With bounds, for a clock that is set back must not stretch them: an hour, and a day.
+  least(coalesce(extract(epoch FROM l.probe_at - clock_timestamp()), 0), 3600)::float8 AS probe_in,
+  CASE WHEN l.held_until > clock_timestamp()  -- the oldest servers cannot subtract from -infinity
+    THEN least(extract(epoch FROM l.held_until - clock_timestamp()), 86400) ELSE 0
+  END::float8 AS held_for
 FROM notifyqueue.lanes AS l

@@ -1,0 +1,32 @@
+-- claim_probe: one due notification of a lane whose breaker is open, with what it needs to deliver it: of the first eight
+-- of each class one that has failed least, and rather none that may be sent only once. By chance among equals, so that no
+-- notification stands in the others' way for ever.
+--   $1 text  channel   $2 uuid  claim token   $3 uuid  worker   $4 interval  lease
+WITH heads AS MATERIALIZED (
+  SELECT head.id, head.attempt_count, head.at_most_once
+  FROM (VALUES (3), (2), (1)) AS class (priority)
+  CROSS JOIN LATERAL (
+    SELECT n.id, n.attempt_count, n.at_most_once
+    FROM notifyqueue.notifications AS n
+    WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries < 2
+      AND n.channel = $1 AND n.priority = class.priority
+      AND n.next_attempt_at <= now()
+      AND n.attempt_count < n.max_attempts
+    ORDER BY n.next_attempt_at, n.id
+    LIMIT 8
+    FOR UPDATE SKIP LOCKED
+  ) AS head
+), taken AS MATERIALIZED (
+  SELECT heads.id
+  FROM heads
+  ORDER BY heads.at_most_once, heads.attempt_count, random()
+  LIMIT 1
+)
+UPDATE notifyqueue.notifications AS n
+SET status = 'PROCESSING', claim_token = $2, worker_id = $3, lease_expires_at = now() + $4::interval,
+  attempt_count = n.attempt_count + 1, started_at = NULL, revision = n.revision + 1
+FROM taken
+LEFT JOIN notifyqueue.notification_contents AS c ON c.notification_id = taken.id
+WHERE n.id = taken.id AND n.status = 'PENDING'
+RETURNING n.id, n.address, n.attempt_count, n.max_attempts, n.at_most_once, n.reconciliation_granted,
+  n.maybe_delivered, n.expiries, n.expire_at - now() AS time_left, c.content
