@@ -97,6 +97,13 @@ def assert_by_index(plan: Plan, *indexes: str) -> None:
     assert plan.indexes() >= set(indexes), plan
 
 
+async def test_a_probe_looks_at_the_first_few_of_each_class(connection: Connection, generic: bool) -> None:
+    plan = await explain(connection, sql["claim_probe"], ["EMAIL", uuid4(), uuid4(), LEASE], generic=generic)
+    assert_by_index(plan, "notifications_claim", "notification_contents_pkey")
+    assert plan.sorted_rows() <= 24, plan
+    assert plan.buffers < 800, plan
+
+
 @pytest.mark.parametrize("classes", [[3, 2, 1], [1, 2, 3]], ids=["urgent first", "low first"])
 async def test_a_claim_walks_its_index_in_order_and_stops(
     connection: Connection, generic: bool, classes: Sequence[int]
