@@ -16,21 +16,25 @@ Worker and dispatcher processes are steered by `notifyqueue.processes`. The comm
 needs the extra `cli`.
 """
 
-from notifyqueue.batch import Outcome
-from notifyqueue.client import Client, connect
-from notifyqueue.errors import NotifyQueueError, Violation
-from notifyqueue.v1.notification_pb2 import (
-    Channel,
-    EmailContent,
-    FailureReason,
-    Notification,
-    NotificationFilter,
-    Priority,
-    PushContent,
-    SmsContent,
-    TemplateContent,
-)
-from notifyqueue.v1.scheduler_pb2 import ScheduleNotificationRequest, ScheduleNotificationResponse
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from notifyqueue.batch import Outcome
+    from notifyqueue.client import Client, connect
+    from notifyqueue.errors import NotifyQueueError, Violation
+    from notifyqueue.v1.notification_pb2 import (
+        Channel,
+        EmailContent,
+        FailureReason,
+        Notification,
+        NotificationFilter,
+        Priority,
+        PushContent,
+        SmsContent,
+        TemplateContent,
+    )
+    from notifyqueue.v1.scheduler_pb2 import ScheduleNotificationRequest, ScheduleNotificationResponse
 
 __all__ = [
     "Channel",
@@ -50,3 +54,27 @@ __all__ = [
     "Violation",
     "connect",
 ]
+
+HOMES = {
+    "Outcome": "batch",
+    "Client": "client",
+    "connect": "client",
+    "NotifyQueueError": "errors",
+    "Violation": "errors",
+    "ScheduleNotificationRequest": "v1.scheduler_pb2",
+    "ScheduleNotificationResponse": "v1.scheduler_pb2",
+}
+SUBMODULES = frozenset({"batch", "channel", "client", "errors", "processes", "webhooks"})
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        # Once it is wanted: gRPC reads its environment when it is imported, and the command line sets it before that.
+        if name in __all__:
+            found = getattr(importlib.import_module(f"{__name__}.{HOMES.get(name, 'v1.notification_pb2')}"), name)
+        elif name in SUBMODULES:
+            found = importlib.import_module(f"{__name__}.{name}")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found
+        return found

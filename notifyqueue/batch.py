@@ -28,6 +28,7 @@ FOR_ONE = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_
 Tag = TypeVar("Tag")
 
 Send: TypeAlias = Callable[[Sequence[ScheduleNotificationRequest]], Awaitable[Sequence[BatchResult]]]
+OnWait: TypeAlias = Callable[[NotifyQueueError, timedelta], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +51,25 @@ class _Batch(Generic[Tag]):
 
 
 async def schedule_all(
-    send: Send, items: Iterable[tuple[Tag, ScheduleNotificationRequest]], *, patience: timedelta = PATIENCE
+    send: Send,
+    items: Iterable[tuple[Tag, ScheduleNotificationRequest]],
+    *,
+    patience: timedelta = PATIENCE,
+    on_wait: OnWait | None = None,
 ) -> AsyncGenerator[Outcome[Tag], None]:
     """What became of each item, as it becomes known. Takes from `items` only what is under way.
 
     What is refused for a while (UNAVAILABLE, no answer in time, too much to do) is repeated with growing pauses, never
     sooner than the server asks, and given up with that error once nothing of its batch went in for `patience`. An error
-    that concerns everything, as a key that is not known, is raised.
+    that concerns everything, as a key that is not known, is raised. `on_wait` is told of each try that settled nothing
+    and will be repeated: why, and for how much longer.
     """
     fresh, again = _packed(items), deque[_Batch[Tag]]()
     running: set[asyncio.Task[tuple[list[Outcome[Tag]], list[_Batch[Tag]]]]] = set()
     try:
         while True:
             while len(running) < IN_FLIGHT and (batch := again.popleft() if again else next(fresh, None)):
-                running.add(asyncio.create_task(_try(send, batch, patience.total_seconds())))
+                running.add(asyncio.create_task(_try(send, batch, patience.total_seconds(), on_wait)))
             if not running:
                 return
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -92,7 +98,9 @@ def _packed(items: Iterable[tuple[Tag, ScheduleNotificationRequest]]) -> Iterato
         yield _Batch(batch)
 
 
-async def _try(send: Send, batch: _Batch[Tag], patience: float) -> tuple[list[Outcome[Tag]], list[_Batch[Tag]]]:
+async def _try(
+    send: Send, batch: _Batch[Tag], patience: float, on_wait: OnWait | None
+) -> tuple[list[Outcome[Tag]], list[_Batch[Tag]]]:
     """One call: what is settled by it, and what is to be tried again."""
     await asyncio.sleep(batch.pause)
     began = asyncio.get_running_loop().time()
@@ -109,6 +117,8 @@ async def _try(send: Send, batch: _Batch[Tag], patience: float) -> tuple[list[Ou
     waited = batch.waited + batch.pause + asyncio.get_running_loop().time() - began
     if not later or (not settled and waited >= patience):
         return found, []
+    if on_wait and not settled and later[0].error:
+        on_wait(later[0].error, timedelta(seconds=patience - waited))
     tries, waited = (0, 0.0) if settled else (batch.tries, waited)
     return settled, [_Batch([(each.tag, each.request) for each in later], tries + 1, _pause(tries, later), waited)]
 

@@ -140,10 +140,18 @@ class Client:
         return answer.notification
 
     async def bulk_cancel(
-        self, filter_: NotificationFilter, *, limit: int = 0, dry_run: bool = False, reason: str = ""
+        self,
+        filter_: NotificationFilter,
+        *,
+        limit: int = 0,
+        dry_run: bool = False,
+        reason: str = "",
+        page_token: str = "",
     ) -> BulkCancelNotificationsResponse:
-        """Cancels at most `limit` of those that fit, newest first."""
-        request = BulkCancelNotificationsRequest(filter=filter_, limit=limit, dry_run=dry_run, reason=reason)
+        """Cancels at most `limit` of those that fit, newest first. The answer's `next_page_token` goes on below."""
+        request = BulkCancelNotificationsRequest(
+            filter=filter_, limit=limit, dry_run=dry_run, reason=reason, page_token=page_token
+        )
         return await self._connection.call(self._stub.BulkCancelNotifications, request)
 
     async def stats(self) -> GetQueueStatsResponse:

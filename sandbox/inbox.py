@@ -9,8 +9,8 @@ from sandbox.store import Store
 
 
 class Inbox:
-    """GET /mails?address= · GET /mails/{delivery_key}, a list of its copies · GET /requests?server=&address= · GET
-    /healthz.
+    """GET /mails?address=&containing= (in the address) · GET /mails/{delivery_key}, a list of its copies · GET
+    /requests?server=&address= · GET /healthz.
     """
 
     def __init__(self, store: Store) -> None:
@@ -23,7 +23,8 @@ class Inbox:
         yield web.get("/healthz", self.ping)
 
     async def list_mails(self, request: web.Request) -> web.Response:
-        return answer(await self._store.list_mails(address=request.query.get("address")))
+        address, containing = request.query.get("address"), request.query.get("containing")
+        return answer(await self._store.list_mails(address=address, containing=containing))
 
     async def get_mail(self, request: web.Request) -> web.Response:
         copies = await self._store.list_mails(delivery_key=request.match_info["delivery_key"])

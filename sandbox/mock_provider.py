@@ -31,7 +31,8 @@ class Delivery(BaseModel):
 
 
 class MockProvider:
-    """POST /mock/deliver · GET /mock/deliveries?address=&delivery_key= · PUT /mock/outages/{channel} {"seconds": 5}.
+    """POST /mock/deliver · GET /mock/deliveries?address=&delivery_key=&containing= (in the address or the content) ·
+    PUT /mock/outages/{channel} {"seconds": 5}, where 0 ends it.
 
     An address that begins with `invalid` is refused; `transient_rate` of the rest fails by chance, where no script
     says otherwise. A telephone number cannot begin so: `+1 NPA 555 0110` is refused like that.
@@ -63,7 +64,8 @@ class MockProvider:
             key = UUID(request.query["delivery_key"]) if "delivery_key" in request.query else None
         except ValueError:
             return answer({"error": "delivery_key: not a UUID"}, status=400)
-        return answer(await self._store.list_mock_deliveries(request.query.get("address"), key))
+        address, containing = request.query.get("address"), request.query.get("containing")
+        return answer(await self._store.list_mock_deliveries(address, key, containing))
 
     async def put_outage(self, request: web.Request) -> web.Response:
         """From now on, for so many seconds, nothing on this channel is taken, and all of it may be sent again."""

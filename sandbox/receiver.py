@@ -24,7 +24,8 @@ UNVERIFIED = Action(Kind.REFUSE, code=401)
 
 
 class Receiver:
-    """POST /webhooks/{name}?script= · GET /webhooks/{name} · PUT /webhooks/{name}/secret {"secret": "whsec_…"}.
+    """POST /webhooks/{name}?script= · GET /webhooks/{name}?containing= (in the body) · PUT /webhooks/{name}/secret
+    {"secret": "whsec_…"}.
 
     An endpoint is whatever name is posted to. Until it has a secret, it takes everything and verifies nothing.
     """
@@ -50,7 +51,8 @@ class Receiver:
         return await play(request, action, _accept)
 
     async def list_events(self, request: web.Request) -> web.Response:
-        return answer([_event(row) for row in await self._store.list_webhooks(request.match_info["name"])])
+        name, containing = request.match_info["name"], request.query.get("containing")
+        return answer([_event(row) for row in await self._store.list_webhooks(name, containing)])
 
     async def put_secret(self, request: web.Request) -> web.Response:
         try:

@@ -67,15 +67,19 @@ class Store:
         rows = await self._fetch("add_mail", *values)
         return int(rows[0]["id"])
 
-    async def list_mails(self, address: str | None = None, delivery_key: str | None = None) -> list[Row]:
-        return await self._fetch("list_mails", address, delivery_key)
+    async def list_mails(
+        self, address: str | None = None, delivery_key: str | None = None, containing: str | None = None
+    ) -> list[Row]:
+        return await self._fetch("list_mails", address, delivery_key, containing)
 
     async def add_mock_delivery(self, key: UUID, channel: str, address: str, content: Mapping[str, Any]) -> int:
         rows = await self._fetch("add_mock_delivery", key, channel, address, json.dumps(content))
         return int(rows[0]["deliveries"])
 
-    async def list_mock_deliveries(self, address: str | None = None, key: UUID | None = None) -> list[Row]:
-        rows = await self._fetch("list_mock_deliveries", address, key)
+    async def list_mock_deliveries(
+        self, address: str | None = None, key: UUID | None = None, containing: str | None = None
+    ) -> list[Row]:
+        rows = await self._fetch("list_mock_deliveries", address, key, containing)
         return [row | {"content": json.loads(row["content"])} for row in rows]
 
     async def put_webhook_secret(self, name: str, secret: str) -> None:
@@ -88,8 +92,8 @@ class Store:
     async def add_webhook(self, name: str, webhook_id: str, body: str, *, verified: bool | None, answer: int) -> None:
         await self._fetch("add_webhook", name, webhook_id, body, verified, answer)
 
-    async def list_webhooks(self, name: str) -> list[Row]:
-        return await self._fetch("list_webhooks", name)
+    async def list_webhooks(self, name: str, containing: str | None = None) -> list[Row]:
+        return await self._fetch("list_webhooks", name, containing)
 
     async def _fetch(self, name: str, *args: object) -> list[Row]:
         return [dict(row) for row in await self._database.fetch(sql[name], *args)]

@@ -9,9 +9,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -27,6 +28,9 @@ from shared.migrations import MigrationError
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 45.0  # above the services' own shutdown timeout
+NOTICE = 1.0  # until a process is known to have ended, after a call to it failed
+
+Found = TypeVar("Found")
 
 SERVICES = {
     "scheduler": "notifyqueue.v1.Scheduler",
@@ -37,6 +41,15 @@ SERVICES = {
 
 class NotUp(Exception):
     """It cannot run here, and why."""
+
+
+class Died(NotUp):
+    """One of the processes ended by itself."""
+
+    def __init__(self, name: str, code: int, last_lines: Sequence[str]) -> None:
+        self.ended = f"the {name} ended with {code}"
+        self.last_lines = tuple(last_lines)
+        super().__init__("\n".join([f"{self.ended}; its last lines:", *last_lines]))
 
 
 def main() -> int:
@@ -76,12 +89,29 @@ async def _run(state: Path, url: str) -> None:
     stopping = asyncio.create_task(stop.wait(), name="stop")
     async with running(plan, stopping) as processes:
         if processes:
-            _write_place(plan, processes)
+            write_place(plan, processes)
             print(page(plan), flush=True)
             await _first(stopping, *_watched(processes))
             _raise_for_dead(plan, processes)
         print("stopping", flush=True)
     (state / "up.json").unlink(missing_ok=True)
+
+
+async def alongside(
+    plan: Plan, processes: Mapping[str, asyncio.subprocess.Process], work: Coroutine[Any, Any, Found]
+) -> Found:
+    """What `work` answers. Once a process ends before it, `work` is cancelled. Raises Died."""
+    working, watched = asyncio.create_task(work, name="work"), _watched(processes)
+    try:
+        await _first(working, *watched)
+        if working.done() and working.exception():  # which may be the first that is seen of an end
+            await asyncio.wait(watched, timeout=NOTICE, return_when=asyncio.FIRST_COMPLETED)
+        _raise_for_dead(plan, processes)
+        return working.result()
+    finally:
+        for task in (working, *watched):
+            task.cancel()
+        await asyncio.gather(working, *watched, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -180,7 +210,7 @@ async def _register_secret(plan: Plan) -> None:
             await asyncio.sleep(0.1)
 
 
-def _write_place(plan: Plan, processes: dict[str, asyncio.subprocess.Process]) -> None:
+def write_place(plan: Plan, processes: dict[str, asyncio.subprocess.Process]) -> None:
     """For programs: what the page says to people, and which processes these are."""
     place = {
         "addresses": {name: plan.address(name) for name in plan.ports},
@@ -204,7 +234,7 @@ def _raise_for_dead(plan: Plan, processes: Mapping[str, asyncio.subprocess.Proce
     for name, process in processes.items():
         if process.returncode is not None:
             lines = (plan.state / f"{name}.log").read_text(errors="replace").splitlines()[-5:]
-            raise NotUp("\n".join([f"{name} ended with {process.returncode}; its last lines:", *lines]))
+            raise Died(name, process.returncode, lines)
 
 
 if __name__ == "__main__":

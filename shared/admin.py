@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 import asyncpg
+import phonenumbers
 
 from shared.access import Role
 from shared.api_keys import ApiKey
@@ -26,6 +27,7 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 DISTINCT_DIGITS = 10  # 64 random ones practically never have fewer; what a person types does
+NO_REGION = "none"
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -65,8 +67,8 @@ async def create_key(
             *(key.id, tenant, role.value, key.secret_hash(), name, expires_in),
         )
     except asyncpg.UniqueViolationError:
-        if not await _is_stored(connection, key, role, tenant):
-            raise Unusable(f"there is a key {key.id} already, another one or a revoked one") from None
+        if expires_in is not None or not await _is_stored(connection, key, role, tenant, name):
+            raise Unusable(f"there is a key {key.id} already, which is not what this asks for, or is revoked") from None
     except asyncpg.ForeignKeyViolationError:
         raise Unusable(f"there is no tenant {tenant}") from None
     except asyncpg.CheckViolationError:
@@ -74,14 +76,15 @@ async def create_key(
     return key
 
 
-async def _is_stored(connection: Connection, key: ApiKey, role: Role, tenant: str | None) -> bool:
+async def _is_stored(connection: Connection, key: ApiKey, role: Role, tenant: str | None, name: str) -> bool:
+    """Just so, and for ever."""
     found = await connection.fetchval(
         """
         SELECT count(*) FROM notifyqueue.api_keys AS k
         WHERE k.id = $1 AND k.secret_hash = $2 AND k.role = $3 AND k.tenant_id IS NOT DISTINCT FROM $4
-          AND k.revoked_at IS NULL
+          AND k.name = $5 AND k.expires_at IS NULL AND k.revoked_at IS NULL
         """,
-        *(key.id, key.secret_hash(), role.value, tenant),
+        *(key.id, key.secret_hash(), role.value, tenant, name),
     )
     return bool(found)
 
@@ -93,6 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asyncio.run(chosen.command(chosen))
     except (Unusable, MigrationError) as error:
         print(f"{chosen.noun}: {error}", file=sys.stderr)
+        return 1
+    except (asyncpg.InterfaceError, ValueError) as error:  # whose words may have the password in them
+        print(f"{chosen.noun}: DATABASE_URL cannot be used ({type(error).__name__})", file=sys.stderr)
         return 1
     except (OSError, asyncpg.PostgresError) as error:
         print(f"{chosen.noun}: the database refused ({type(error).__name__}): {error}", file=sys.stderr)
@@ -124,7 +130,7 @@ def _add_tenants(commands: Any) -> None:
         command.add_argument("tenant", metavar="ID")
         command.add_argument("--horizon", type=_duration, help="how far ahead it may schedule, such as 365d")
         command.add_argument("--past-grace", type=_duration, help="how far back a due time may lie, such as 24h")
-        command.add_argument("--region", help="where telephone numbers without a country code are, such as GB")
+        command.add_argument("--region", help="where telephone numbers without a country code are: GB, or none")
     _command(commands, "list", _tenant_list, "all of them")
 
 
@@ -202,20 +208,21 @@ async def _tenant_set(chosen: argparse.Namespace) -> None:
 
 async def _set_bounds(connection: Connection, chosen: argparse.Namespace) -> None:
     """What was not given stays as it is."""
+    if chosen.region not in (None, NO_REGION, *phonenumbers.SUPPORTED_REGIONS):
+        raise Unusable("--region must be two capital letters that name a region, such as GB, or none")
     try:
         changed = await connection.fetch(
             """
             UPDATE notifyqueue.tenants AS t
             SET horizon = coalesce($2, t.horizon), past_grace = coalesce($3, t.past_grace),
-              region = coalesce($4, t.region)
+              region = nullif(coalesce($4, t.region), $5)
             WHERE t.id = $1
             RETURNING t.id
             """,
-            *(chosen.tenant, chosen.horizon, chosen.past_grace, chosen.region),
+            *(chosen.tenant, chosen.horizon, chosen.past_grace, chosen.region, NO_REGION),
         )
-    except asyncpg.CheckViolationError as error:
-        faulty = "--region must be two capital letters" if "region" in str(error) else "--horizon must be more than 0"
-        raise Unusable(faulty) from None
+    except asyncpg.CheckViolationError:
+        raise Unusable("--horizon must be more than 0") from None
     if not changed:
         raise Unusable(f"there is no tenant {chosen.tenant}")
 

@@ -24,6 +24,9 @@ REMEMBERED = 10.0
 REFUSED = 2.0  # shorter, so that a key that is new everywhere else is not refused for long
 LOOKUP_TIMEOUT = 3.0  # and CONNECT_TIMEOUT more, where the connection is given up too
 
+# Besides those that are being looked up. They stand outside of MAX_CALLS, so that strangers do not take the room of
+# those who are known; and they are as many as may come at once when a busy key has to be looked up again.
+MAX_WAITING = 2_000
 MAX_GOOD = 10_000
 MAX_REFUSED = 1_000  # kept apart, so that a flood of invented keys does not push out the good ones
 
@@ -62,7 +65,7 @@ class Callers:
         self._good = _Memory(MAX_GOOD)
         self._refused = _Memory(MAX_REFUSED)
         self._lookups: GroupCommit[str, StoredKey | None] = GroupCommit(
-            self._find, flights=asyncio.Semaphore(1), key=lambda _: object()
+            self._find, flights=asyncio.Semaphore(1), key=lambda _: object(), max_waiting=MAX_WAITING
         )
 
     async def __aenter__(self) -> Self:
@@ -72,7 +75,9 @@ class Callers:
         await self._lookups.__aexit__(*error)
 
     async def identify(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
-        """Raises CredentialInvalid, and DatabaseUnavailable where it is asked and does not answer."""
+        """Raises CredentialInvalid; DatabaseUnavailable where it is asked and does not answer; ServerOverloaded where
+        too many wait to be looked up.
+        """
         key = _presented(metadata)
         if key is None:
             raise CredentialInvalid

@@ -31,13 +31,12 @@ from shared.errors import (
     DatabaseUnavailable,
     DeadlineExceeded,
     Internal,
-    RequestInvalid,
     RoleMissing,
     ServerDraining,
     ServerOverloaded,
-    Violation,
 )
 from shared.logs import describe
+from shared.wire import MAX_LARGE, MAX_REQUEST, Encoded
 
 log = structlog.get_logger()
 
@@ -64,7 +63,7 @@ class Call:
 
     method: str  # notifyqueue.v1.Scheduler/GetNotification
     context: Context
-    request: object
+    request: object  # Encoded until a layer has let the caller in
     request_id: str
     caller: Caller = NOBODY  # until a layer of shared/auth.py has said who it is
     code: grpc.StatusCode = grpc.StatusCode.OK
@@ -188,26 +187,24 @@ def timed(seconds: float, *, unbounded: frozenset[str] = frozenset()) -> Layer:
     return layer
 
 
-@contextlib.asynccontextmanager
-async def shaped(call: Call) -> AsyncIterator[None]:
-    """Refuses what is not a well-formed request of this version."""
-    if isinstance(request := decoded(call.request), Message):
-        shape.check(request)
-    yield
+def shaped(*, large: frozenset[str] = frozenset()) -> Layer:
+    """Decodes the request, and refuses what is not a well-formed one of this version. `large` are methods."""
+
+    @contextlib.asynccontextmanager
+    async def layer(call: Call) -> AsyncIterator[None]:
+        request = await decode(call, most=MAX_LARGE if call.method in large else MAX_REQUEST)
+        if isinstance(request, Message):
+            shape.check(request)
+        yield
+
+    return layer
 
 
-@dataclass(frozen=True, slots=True)
-class Undecodable:
-    """Stands for bytes that are no message of the expected type, until a layer can refuse them."""
-
-    problem: str
-
-
-def decoded(request: object) -> object:
-    """The request itself. Raises RequestInvalid where its bytes were no message."""
-    if isinstance(request, Undecodable):
-        raise RequestInvalid([Violation("", request.problem)])
-    return request
+async def decode(call: Call, *, most: int = MAX_REQUEST) -> object:
+    """The request, decoded once; of at most so many bytes. Raises RequestInvalid."""
+    if isinstance(call.request, Encoded):
+        call.request = await call.request.decode(most=most)
+    return call.request
 
 
 class _Status(NamedTuple):

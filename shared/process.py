@@ -44,9 +44,16 @@ class Process:
         return await self.stack.enter_async_context(database)
 
     async def serve(
-        self, database: Database, services: Sequence[Service], *, untimed: frozenset[str] = frozenset()
+        self,
+        database: Database,
+        services: Sequence[Service],
+        *,
+        untimed: frozenset[str] = frozenset(),
+        large: frozenset[str] = frozenset(),
     ) -> Health:
-        """`database` knows the API keys; `untimed` are the methods that may take longer than the usual bound."""
+        """`database` knows the API keys; `untimed` and `large` are methods that may take longer, or more bytes, than
+        others.
+        """
         health = await self.stack.enter_async_context(Health([service.name for service in services]))
         await self.stack.enter_async_context(HealthServer(self.settings.health_listen, health))
         identified, permitted = await self._authentication(database)
@@ -62,11 +69,11 @@ class Process:
         server.layers = [
             logged,
             errors_mapped,
-            bounded(self.settings.max_calls, lambda: server.stopping),
             timed(self.settings.call_timeout, unbounded=untimed),
             identified,
             *permitted,
-            shaped,
+            bounded(self.settings.max_calls, lambda: server.stopping),
+            shaped(large=large),
         ]
         await self.stack.enter_async_context(server)
         self.port = server.port

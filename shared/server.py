@@ -13,23 +13,22 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 from shared.errors import MethodUnknown, ServerDraining
-from shared.layers import Call, Context, Layer, Undecodable, abort, current_call, decoded, errors_mapped, request_id
+from shared.layers import Call, Context, Layer, abort, current_call, decode, errors_mapped, request_id
+from shared.wire import MAX_LARGE, Encoded
 
 log = structlog.get_logger()
 
 EXEMPT = ("/grpc.health.", "/grpc.reflection.")
 REFLECTION = "/grpc.reflection."
 REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
-MAX_MESSAGE = 4 * 1024 * 1024
 # What grpc itself refuses it refuses as RESOURCE_EXHAUSTED, without a reason, which reads like an invitation to come
 # back. So the messages that are a little too large come through, and are told.
-MAX_RECEIVED = 2 * MAX_MESSAGE
+MAX_RECEIVED = 2 * MAX_LARGE
 
 OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.so_reuseport", 0),  # a second process on this port must fail, not share it silently
@@ -47,6 +46,9 @@ class Pipeline(grpc.aio.ServerInterceptor):
     """Runs each RPC inside the layers. Health and reflection pass by: probes must answer when the rest is full.
 
     Reflection has layers of its own: it tells what there is, and probes do not need it.
+
+    grpc decodes nothing, for it would do so before any layer has seen who calls, and answer what it cannot decode with
+    UNKNOWN and the text of the exception.
     """
 
     def __init__(self, layers: Sequence[Layer], reflection_layers: Sequence[Layer] = ()) -> None:
@@ -70,12 +72,16 @@ class Pipeline(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         metadata = tuple(handler_call_details.invocation_metadata or ())
 
+        # Generated code names the class of a method's requests by its `FromString`.
+        kind = handler and handler.request_deserializer.__self__
+
         def begin(request: object, context: Context) -> Call:
+            request = Encoded(request, kind) if isinstance(request, bytes) else request
             return Call(method.removeprefix("/"), context, request, request_id(metadata))
 
         if method.startswith(EXEMPT):
             layers = self._reflection_layers if method.startswith(REFLECTION) else ()
-            return handler and self._exempt(begin, handler, layers)
+            return handler and self._exempt(begin, handler, kind, layers)
         if handler is None:
             return grpc.unary_unary_rpc_method_handler(self._refuse_unknown(metadata))
         behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
@@ -83,7 +89,7 @@ class Pipeline(grpc.aio.ServerInterceptor):
         make = (
             grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
         )
-        return make(run, _tolerant(handler.request_deserializer), handler.response_serializer)
+        return make(run, None, handler.response_serializer)
 
     @contextlib.asynccontextmanager
     async def _inside(self, call: Call, layers: Sequence[Layer]) -> AsyncIterator[None]:
@@ -95,41 +101,46 @@ class Pipeline(grpc.aio.ServerInterceptor):
 
     def _unary(self, begin: Callable[[object, Context], Call], behaviour: Any) -> Any:
         # A real coroutine function: grpc runs anything else in a thread.
-        async def run(request: object, context: Context) -> Any:
-            async with self._inside(begin(request, context), self._layers):
-                return await behaviour(request, context)
+        async def run(data: bytes, context: Context) -> Any:
+            call = begin(data, context)
+            async with self._inside(call, self._layers):
+                return await behaviour(await decode(call), context)
 
         return run
 
     def _streaming(self, begin: Callable[[object, Context], Call], behaviour: Any) -> Any:
-        async def run(request: object, context: Context) -> None:
-            async with self._inside(begin(request, context), self._layers):
-                await _write_all(context, behaviour(request, context))
+        async def run(data: bytes, context: Context) -> None:
+            call = begin(data, context)
+            async with self._inside(call, self._layers):
+                await _write_all(context, behaviour(await decode(call), context))
 
         return run
 
-    def _exempt(self, begin: Callable[[object, Context], Call], handler: Any, layers: Sequence[Layer]) -> Any:
+    def _exempt(
+        self, begin: Callable[[object, Context], Call], handler: Any, kind: Any, layers: Sequence[Layer]
+    ) -> Any:
         """Inside few layers or none, but: bytes that are no message are refused, and no exception is told."""
         inside = (errors_mapped, *layers)
 
-        async def answer(request: object, context: Context) -> Any:
-            async with self._inside(begin(request, context), inside):
-                return await handler.unary_unary(decoded(request), context)
+        async def answer(data: bytes, context: Context) -> Any:
+            call = begin(data, context)
+            async with self._inside(call, inside):
+                return await handler.unary_unary(await decode(call), context)
 
-        async def watch(request: object, context: Context) -> None:
-            async with self._inside(begin(request, context), inside):
-                await self._until_stop(context, handler.unary_stream(decoded(request), context))
+        async def watch(data: bytes, context: Context) -> None:
+            call = begin(data, context)
+            async with self._inside(call, inside):
+                await self._until_stop(context, handler.unary_stream(await decode(call), context))
 
-        async def converse(requests: AsyncIterator[object], context: Context) -> None:
+        async def converse(requests: AsyncIterator[bytes], context: Context) -> None:
             async with self._inside(begin(requests, context), inside):
-                await self._until_stop(context, handler.stream_stream(_all_decoded(requests), context))
+                await self._until_stop(context, handler.stream_stream(_all_decoded(requests, kind), context))
 
-        codecs = _tolerant(handler.request_deserializer), handler.response_serializer
         if handler.stream_stream:
-            return grpc.stream_stream_rpc_method_handler(converse, *codecs)
+            return grpc.stream_stream_rpc_method_handler(converse, None, handler.response_serializer)
         if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(watch, *codecs)
-        return grpc.unary_unary_rpc_method_handler(answer, *codecs)
+            return grpc.unary_stream_rpc_method_handler(watch, None, handler.response_serializer)
+        return grpc.unary_unary_rpc_method_handler(answer, None, handler.response_serializer)
 
     async def _until_stop(self, context: Context, items: Any) -> None:
         try:
@@ -154,9 +165,9 @@ class Pipeline(grpc.aio.ServerInterceptor):
         return run
 
 
-async def _all_decoded(requests: AsyncIterator[object]) -> AsyncIterator[object]:
-    async for request in requests:
-        yield decoded(request)
+async def _all_decoded(requests: AsyncIterator[bytes], kind: Any) -> AsyncIterator[object]:
+    async for data in requests:
+        yield await Encoded(data, kind).decode()
 
 
 async def _write_all(context: Context, items: Any) -> None:
@@ -175,19 +186,6 @@ async def _write(context: Context, item: object) -> None:
         await context.write(item)
     except grpc.aio.InternalError:  # the client has gone
         raise asyncio.CancelledError from None
-
-
-def _tolerant(deserialize: Callable[[bytes], object]) -> Callable[[bytes], object]:
-    # grpc answers a failed decode with UNKNOWN and the text of the exception, before any layer runs.
-    def read(data: bytes) -> object:
-        if len(data) > MAX_MESSAGE:
-            return Undecodable(f"has {len(data)} bytes, more than {MAX_MESSAGE}")
-        try:
-            return deserialize(data)
-        except DecodeError:
-            return Undecodable("not a message of this type")
-
-    return read
 
 
 class Health:

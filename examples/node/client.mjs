@@ -67,7 +67,7 @@ export function connect(service, address, key, { credentials, timeout = 10_000 }
 /** A google.protobuf.Timestamp. A Date in its place becomes 1970: it has none of the fields that proto-loader takes. */
 export function timestamp(date) {
   const time = date.getTime();
-  if (Number.isNaN(time)) throw new RangeError('not a time');
+  if (Number.isNaN(time)) throw new RangeError('not a time, as 2030-01-01T09:00:00Z is');
   const seconds = Math.floor(time / 1000);
   return { seconds, nanos: (time - seconds * 1000) * 1e6 };
 }

@@ -9,4 +9,4 @@ metadata.set('authorization', `Bearer ${process.env.NOTIFYQUEUE_API_KEY}`);
 const email = { subject: 'Your order is on its way', text: 'It left this morning.' };
 const request = { idempotency_key: 'order-18-shipped', address: 'you@example.com', email };
 scheduler.ScheduleNotification(request, metadata, { deadline: Date.now() + 10_000 }, (error, answer) =>
-  console.log(error ? error.metadata.get('error-reason')[0] : answer.notification.notification_id));
+  console.log(error ? error.metadata.get('error-reason')[0] ?? error.details : answer.notification.notification_id));

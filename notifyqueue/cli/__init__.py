@@ -1,5 +1,6 @@
 """The command line: `notifyqueue`, over gRPC and nothing else. docs/cli.md says how it is used."""
 
+import os
 import sys
 
 EXTRA = {"typer", "rich"}
@@ -7,6 +8,8 @@ EXTRA = {"typer", "rich"}
 
 def main() -> None:
     """Runs it with the arguments of this process, and ends the process with its exit code."""
+    # Before gRPC is imported, which then reads it: what goes wrong is one line of ours, and none of its own.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from notifyqueue.cli.app import run
     except ModuleNotFoundError as missing:

@@ -14,12 +14,13 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from notifyqueue import Outcome, ScheduleNotificationRequest
-from notifyqueue.batch import PATIENCE, schedule_all
+from notifyqueue.batch import PATIENCE, OnWait, schedule_all
 from notifyqueue.cli import exits, files
 from notifyqueue.cli.files import Line
-from notifyqueue.cli.output import Output, span, to_json
+from notifyqueue.cli.output import Output, plain, said, span, to_json
 from notifyqueue.cli.session import Session, command
 from notifyqueue.cli.values import to_span
+from notifyqueue.errors import NotifyQueueError
 
 # A server with much to do takes a while for 500; to repeat them meanwhile would give it more.
 LONGEST_CALL = timedelta(minutes=1)
@@ -34,6 +35,7 @@ class Tally:
     refused: int = 0
     malformed: int = 0
     unknown: int = 0  # not accepted in time; running it again says
+    waits_for: str = ""  # why nothing goes on, while it does not
     began: float = field(default_factory=time.monotonic, repr=False)
 
     @property
@@ -49,7 +51,7 @@ class Tally:
         return exits.LINES_REFUSED if self.refused or self.malformed else exits.OK
 
     def record(self) -> Mapping[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "began"}
+        return {name: value for name, value in asdict(self).items() if name not in ("began", "waits_for")}
 
     def said(self) -> str:
         parts = [f"accepted {self.accepted:,}"]
@@ -61,7 +63,9 @@ class Tally:
         ):
             if count:
                 parts.append(f"{name} {count:,}")
-        return f"{', '.join(parts)} in {span(timedelta(seconds=time.monotonic() - self.began))} ({self.rate():,.0f}/s)"
+        took = span(timedelta(seconds=time.monotonic() - self.began))
+        waiting = f"; {self.waits_for}" if self.waits_for else ""
+        return plain(f"{', '.join(parts)} in {took} ({self.rate():,.0f}/s){waiting}")
 
 
 @command()
@@ -112,10 +116,11 @@ async def batch(
                 if strict:
                     return
 
+        on_wait = _wait_teller(session, tally)
         try:
             async with (
                 session.scheduler(LONGEST_CALL) as client,
-                aclosing(schedule_all(client.batch, items(), patience=patience)) as outcomes,
+                aclosing(schedule_all(client.batch, items(), patience=patience, on_wait=on_wait)) as outcomes,
             ):
                 async for outcome in outcomes:
                     _count(output, tally, outcome)
@@ -129,6 +134,17 @@ async def batch(
     if tally.unknown:
         output.note(exits.AGAIN)
     return tally.exit_code()
+
+
+def _wait_teller(session: Session, tally: Tally) -> OnWait:
+    """Says once that nothing goes on, until something does."""
+
+    def tell(error: NotifyQueueError, left: timedelta) -> None:
+        before, tally.waits_for = tally.waits_for, said(error, session.address("scheduler"))
+        if not before:
+            session.output.note(f"{tally.waits_for}; trying for {span(left)} more")
+
+    return tell
 
 
 def _malformed(output: Output, line: Line) -> None:
@@ -147,6 +163,7 @@ def _count(output: Output, tally: Tally, outcome: Outcome[Line]) -> None:
             tally.refused += 1
         output.failed(error, line=number)
         return
+    tally.waits_for = ""
     if outcome.replayed:
         tally.replayed += 1
     else:

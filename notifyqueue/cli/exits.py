@@ -89,6 +89,6 @@ def exit_code(error: NotifyQueueError) -> int:
 
 
 def advice(error: NotifyQueueError) -> str:
-    if error.code is StatusCode.UNIMPLEMENTED:
-        return ADVICE[errors.MethodUnknown]
-    return ADVICE.get(type(error), UNFORESEEN)
+    """What to do next; notes that were added to the error are part of it."""
+    kind = errors.MethodUnknown if error.code is StatusCode.UNIMPLEMENTED else type(error)
+    return "; ".join([ADVICE.get(kind, UNFORESEEN), *getattr(error, "__notes__", ())])

@@ -21,6 +21,8 @@ MAX_LINE = 1024 * 1024  # of characters; the largest request is smaller
 Format: TypeAlias = Literal["jsonl", "csv"]
 SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv"}
 
+OTHER_SIGNS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
 TRUTHS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 
 
@@ -90,6 +92,8 @@ def read_json_lines(text: TextIO) -> Iterator[Line]:
 
 
 def _line(number: int, size: int, line: str) -> Line:
+    if not _is_text(line):
+        return Line(number, size, problem="is not UTF-8")
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -112,7 +116,7 @@ def read_csv(text: TextIO) -> Iterator[Line]:
         try:
             row = next(reader, None)
         except csv.Error as error:
-            problem = f"is no CSV: {error}" + (f" (up to line {lines.number})" if lines.number > first else "")
+            problem = f"is no CSV: {error}{_swallowed(first, lines.number)}"
         size, overlong = lines.taken()
         if overlong:
             yield Line(first, size, problem="is too long")
@@ -122,6 +126,21 @@ def read_csv(text: TextIO) -> Iterator[Line]:
             return
         elif row:
             yield _row(first, size, columns, row)
+
+
+def _swallowed(first: int, last: int) -> str:
+    """A quote that is not closed where it should be takes what follows with it, and people look for that."""
+    if last == first:
+        return ""
+    return f"; a quoted field took {last - first:,} more lines with it, up to line {last}"
+
+
+def _is_text(*parts: str) -> bool:
+    """Whether all of it was UTF-8."""
+    try:
+        return all(part.encode() is not None for part in parts)
+    except UnicodeEncodeError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +155,10 @@ def _header(reader: Iterator[list[str]]) -> list[_Column]:
         names = [name.strip() for name in next(reader, [])]
     except csv.Error as error:
         raise HeaderInvalid(f"line 1 is no CSV: {error}") from None
+    if not _is_text(*names):
+        raise HeaderInvalid("line 1 is not UTF-8")
+    if len(names) == 1 and (found := next((sign for sign in OTHER_SIGNS if sign in names[0]), None)):
+        raise HeaderInvalid(f"line 1 has {OTHER_SIGNS[found]}: the file must be comma-separated")
     if "idempotency_key" not in names:
         raise HeaderInvalid("line 1 must name the columns, and one of them idempotency_key")
     if twice := {name for name in names if names.count(name) > 1}:
@@ -165,6 +188,8 @@ def _column(name: str, place: int) -> _Column:
 
 
 def _row(number: int, size: int, columns: list[_Column], row: list[str]) -> Line:
+    if not _is_text(*row):
+        return Line(number, size, problem="is not UTF-8")
     if len(row) != len(columns):
         return Line(number, size, problem=f"has {len(row)} cells, and the header {len(columns)}")
     request: dict[str, Any] = {}

@@ -1,8 +1,10 @@
 """Commands about notifications that were accepted: get, list, cancel, reschedule."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
+from uuid import UUID
 
 import typer
 from rich.table import Table
@@ -12,6 +14,7 @@ from notifyqueue.cli.output import enum_name, local, plain, span
 from notifyqueue.cli.session import Session, command
 from notifyqueue.cli.values import to_span, to_time, to_value
 from notifyqueue.client import Key, to_timestamp
+from notifyqueue.errors import ResourceNotFound
 from notifyqueue.v1.notification_pb2 import TimelineEntry
 
 MAX_PAGE = 1_000
@@ -39,7 +42,8 @@ async def get(
 ) -> None:
     """Shows one notification."""
     async with session.scheduler() as client:
-        found = await client.get(include_timeline=timeline, **_named(key, id_))
+        with _hinted(key):
+            found = await client.get(include_timeline=timeline, **_named(key, id_))
     session.output.show(found, _facts(found))
 
 
@@ -85,7 +89,8 @@ async def list_(
 async def cancel(session: Session, *, key: KeyArgument = None, id_: IdOption = None, reason: Reason = "") -> None:
     """Cancels a notification that no worker has taken."""
     async with session.scheduler() as client:
-        found = await client.cancel(reason=reason, **_named(key, id_))
+        with _hinted(key):
+            found = await client.cancel(reason=reason, **_named(key, id_))
     session.output.show(found, f"cancelled {found.notification_id}")
 
 
@@ -106,12 +111,13 @@ async def reschedule(
     if at is None and in_ is None and not priority:
         raise typer.BadParameter("one of --at, --in and --priority is needed")
     async with session.scheduler() as client:
-        found = await client.reschedule(
-            due=in_ if at is None else at,
-            priority=to_value(Priority, priority),
-            reason=reason,
-            **_named(key, id_),
-        )
+        with _hinted(key):
+            found = await client.reschedule(
+                due=in_ if at is None else at,
+                priority=to_value(Priority, priority),
+                reason=reason,
+                **_named(key, id_),
+            )
     session.output.show(
         found, f"rescheduled {found.notification_id}: {enum_name(found, 'priority')}, due {local(found.due_time)}"
     )
@@ -123,6 +129,24 @@ def _named(key: str | None, id_: str | None) -> Key:
     if id_ is not None and key is None:
         return Key(notification_id=id_)
     raise typer.BadParameter("name it by its key, or by --id")
+
+
+@contextmanager
+def _hinted(key: str | None) -> Iterator[None]:
+    """An id in the place of the key is found by nobody, and looks right."""
+    try:
+        yield
+    except ResourceNotFound as error:
+        if key and _is_uuid(key):
+            error.add_note("this was taken for a key: an id goes with --id")
+        raise
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text.lower()
+    except ValueError:
+        return False
 
 
 def _line(found: Notification) -> str:

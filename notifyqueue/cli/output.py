@@ -45,9 +45,9 @@ class Output:
             where = {} if line is None else {"line": line}
             self._error_line(where | {"error": _record(error), "exit_code": exits.exit_code(error)})
         elif line is not None:
-            self.err.print(Text(plain(f"line {line}: {_said(error, address)}")))
+            self.err.print(Text(plain(f"line {line}: {said(error, address)}")))
         else:
-            self.problem(f"{_said(error, address)}; {exits.advice(error)}")
+            self.problem(f"{said(error, address)}; {exits.advice(error)}")
 
     def problem(self, text: str, *, code: int | None = None) -> None:
         """An error that no server told."""
@@ -112,7 +112,8 @@ def _console(file: Any) -> Console:
     return _Console(file=file, width=width, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
-def _said(error: NotifyQueueError, address: str) -> str:
+def said(error: NotifyQueueError, address: str) -> str:
+    """In words, without what to do about it. `address` is whom the call was made to."""
     if type(error) is errors.Unavailable and not error.reason and address:  # in gRPC's words it is a paragraph
         return f"{address} does not answer (UNAVAILABLE)"
     faults = "; ".join(f"{found.field}: {found.problem}" for found in error.violations)

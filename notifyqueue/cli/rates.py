@@ -1,10 +1,10 @@
-"""How fast each lane goes: what two looks at the workers' totals differ by."""
+"""How fast each lane goes: what two looks at the workers' totals, or at what waits, differ by."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from notifyqueue.v1.scheduler_pb2 import LiveWorker
+from notifyqueue.v1.scheduler_pb2 import LaneStats, LiveWorker
 
 WorkerId: TypeAlias = str
 ChannelNumber: TypeAlias = int
@@ -60,3 +60,26 @@ class Rates:
             return before
         passed = at - before.at
         return _Seen(at, sent, unsent, Rate((sent - before.sent) / passed, (unsent - before.unsent) / passed))
+
+
+class Backlogs:
+    """By how much a second what is not yet ended grows, or shrinks where it is negative."""
+
+    def __init__(self) -> None:
+        self._seen: Mapping[ChannelNumber, int] = {}
+        self._at = 0.0
+
+    def look(self, lanes: Iterable[LaneStats], at: float) -> Mapping[ChannelNumber, float]:
+        """`at` is in seconds, by any clock. Of a lane that was not counted to its end, both times, nothing is known."""
+        before, passed = self._seen, at - self._at
+        self._seen, self._at = {lane.channel: size for lane in lanes if (size := _open(lane)) is not None}, at
+        return {
+            channel: (size - before[channel]) / passed
+            for channel, size in self._seen.items()
+            if channel in before and passed > 0
+        }
+
+
+def _open(lane: LaneStats) -> int | None:
+    counts = (lane.due, lane.scheduled, lane.processing)
+    return None if any(each.at_least for each in counts) else sum(each.count for each in counts)

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -14,13 +15,21 @@ from typing import Annotated, Any, TypedDict
 import typer
 
 from notifyqueue import Client, connect
-from notifyqueue.channel import KEY, TIMEOUT, Tls
+from notifyqueue.channel import KEY, TIMEOUT, Tls, is_loopback
 from notifyqueue.cli import exits
 from notifyqueue.cli.output import Output
 from notifyqueue.cli.values import to_span
-from notifyqueue.errors import NotifyQueueError
+from notifyqueue.errors import DeadlineExceeded, NotifyQueueError, Unavailable
 
 API_KEY = "NOTIFYQUEUE_API_KEY"
+
+# Of gRPC's targets those with a scheme are left to it.
+ADDRESS = re.compile(
+    r"(dns|ipv4|ipv6|unix|unix-abstract|xds):.+|(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(?P<port>[0-9]{1,5})"
+)
+
+TO_PLAIN = "it was called by TLS: --plaintext, where the server has none"
+TO_TLS = "it was called in plain text: --tls, where the server wants that"
 
 PLACES = {
     "scheduler": ("NOTIFYQUEUE_ADDRESS", "127.0.0.1:50051"),
@@ -85,7 +94,15 @@ class Session:
 
     def address(self, place: str) -> str:
         variable, default = PLACES[place]
-        return self.options.address or os.environ.get(variable) or default
+        if self.options.address is not None:
+            return _checked("--address", self.options.address)
+        return _checked(variable, os.environ.get(variable) or default)
+
+    def encrypts(self, address: str) -> bool:
+        """Whether it calls this address by TLS."""
+        if self.options.tls is None and not self.options.ca_file:
+            return not is_loopback(address)
+        return self.options.tls is not False
 
     def how(self, timeout: timedelta = TIMEOUT) -> How:
         """The rest of what `connect` asks for."""
@@ -104,6 +121,13 @@ class Session:
         if key and not KEY.fullmatch(key):
             raise typer.BadParameter(f"the API key of {file or API_KEY} has characters that no key has")
         return key or None
+
+
+def _checked(source: str, address: str) -> str:
+    found = ADDRESS.fullmatch(address)
+    if not found or (found["port"] and not 0 < int(found["port"]) < 65_536):
+        raise typer.BadParameter(f"{source}: is written as HOST:PORT, as {PLACES['scheduler'][1]}")
+    return address
 
 
 Command = Callable[..., Awaitable[int | None]]
@@ -143,6 +167,8 @@ def _run(run: Command, session: Session, address: str, given: dict[str, Any]) ->
         code = asyncio.run(within())
         sys.stdout.flush()
     except NotifyQueueError as error:
+        if type(error) in (Unavailable, DeadlineExceeded) and not error.request_id:  # nobody of ours said so
+            error.add_note(TO_PLAIN if session.encrypts(address) else TO_TLS)
         output.failed(error, address=address)
         return exits.exit_code(error)
     except KeyboardInterrupt:

@@ -1,11 +1,14 @@
 """`notifyqueue stats`: how the queue stands, once or again and again."""
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
+from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -13,10 +16,24 @@ from rich.text import Text
 
 from notifyqueue import Client, NotifyQueueError
 from notifyqueue.cli.output import enum_name, local, plain, span
-from notifyqueue.cli.rates import Rate, Rates
+from notifyqueue.cli.rates import Backlogs, Rate, Rates
 from notifyqueue.cli.session import Session, command
 from notifyqueue.cli.values import to_span
-from notifyqueue.v1.scheduler_pb2 import BoundedCount, GetQueueStatsResponse, Lane, LiveWorker
+from notifyqueue.v1.scheduler_pb2 import BoundedCount, GetQueueStatsResponse, Lane
+
+RUNNING = "running"
+WORKER_SHOWN = 8  # characters of an id: enough to tell those that are alive from one another
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """By lane, where they are known."""
+
+    attempts: Mapping[int, Rate] = field(default_factory=dict)
+    backlog: Mapping[int, float] = field(default_factory=dict)
+
+
+NO_SPEEDS = Speeds()
 
 
 @command()
@@ -36,11 +53,11 @@ async def stats(
         if watch:
             await _watch(session, client, interval)
         answer = await client.stats()
-    session.output.show(answer, board(answer, {}))
+    session.output.show(answer, board(answer))
 
 
 async def _watch(session: Session, client: Client, interval: timedelta) -> None:
-    output, rates = session.output, Rates()
+    output, rates, backlogs = session.output, Rates(), Backlogs()
     live = Live(console=output.out, auto_refresh=False, vertical_overflow="visible")
     redraws = output.out.is_terminal and not output.as_json
     last: RenderableType = ""
@@ -60,7 +77,7 @@ async def _watch(session: Session, client: Client, interval: timedelta) -> None:
                     output.failed(error, address=session.address("scheduler"))
             else:
                 last = Group(
-                    board(answer, rates.look(answer.workers)),
+                    board(answer, Speeds(rates.look(answer.workers), backlogs.look(answer.lanes, time.monotonic()))),
                     Text(f"{datetime.now(UTC).astimezone():%H:%M:%S}", style="dim"),
                 )
                 if redraws:
@@ -73,10 +90,11 @@ async def _watch(session: Session, client: Client, interval: timedelta) -> None:
             live.stop()
 
 
-def board(answer: GetQueueStatsResponse, rates: Mapping[int, Rate]) -> RenderableType:
+def board(answer: GetQueueStatsResponse, speeds: Speeds = NO_SPEEDS) -> RenderableType:
+    """All of it, in 80 columns but for what people wrote."""
     webhooks = answer.webhooks
     parts: list[RenderableType] = [
-        lane_table(answer, rates),
+        lane_table(answer, speeds),
         Text(
             f"webhooks: {count(webhooks.unassigned)} unassigned, {count(webhooks.pending)} pending,"
             f" {count(webhooks.given_up)} given up"
@@ -87,53 +105,75 @@ def board(answer: GetQueueStatsResponse, rates: Mapping[int, Rate]) -> Renderabl
     return Group(*parts)
 
 
-def lane_table(answer: GetQueueStatsResponse, rates: Mapping[int, Rate] | None = None) -> Table:
-    """A line per lane; its rates where they are known."""
+def lane_table(answer: GetQueueStatsResponse, speeds: Speeds = NO_SPEEDS) -> RenderableType:
+    """A line per lane, with its rates where they are known, and below them why one does not run."""
     table = _table("lane", "due", "scheduled", "processing", "lag")
-    if rates:
-        table.add_column("sent/s", justify="right")
-        table.add_column("unsent/s", justify="right")
-    table.add_column("standing")
+    if speeds.attempts:
+        table.add_column("sent/s", justify="right", no_wrap=True)
+        table.add_column("unsent/s", justify="right", no_wrap=True)
+    if speeds.backlog:
+        table.add_column("backlog/s", justify="right", no_wrap=True)
+    table.add_column("standing", no_wrap=True)
     for lane in answer.lanes:
-        rate = (rates or {}).get(lane.channel, Rate())
-        speeds = (f"{rate.sent:,.1f}", f"{rate.unsent:,.1f}") if rates else ()
         table.add_row(
             enum_name(lane, "channel"),
             *(count(each) for each in (lane.due, lane.scheduled, lane.processing)),
-            span(lane.lag),
-            *speeds,
-            Text(plain(standing(lane.lane))),
+            span(lane.lag) if lane.HasField("lag") else "?",
+            *_speeds(speeds, lane.channel),
+            _standing_word(lane.lane),
         )
-    return table
+    reasons = [
+        Text(plain(f"{enum_name(lane, 'channel')}: {standing(lane.lane)}"))
+        for lane in answer.lanes
+        if _standing_word(lane.lane) != RUNNING
+    ]
+    return Group(table, *reasons)
+
+
+def _speeds(speeds: Speeds, channel: int) -> Iterator[str]:
+    if speeds.attempts:
+        rate = speeds.attempts.get(channel, Rate())
+        yield from (f"{rate.sent:,.1f}", f"{rate.unsent:,.1f}")
+    if speeds.backlog:
+        yield f"{speeds.backlog[channel]:+,.1f}" if channel in speeds.backlog else "-"
 
 
 def _worker_table(answer: GetQueueStatsResponse) -> Table:
-    table = _table("worker", "phase", "seen", "since")
+    table = _table("worker", "phase", "seen", "up")
+    rows = [
+        {lane.channel: f"{lane.in_flight:,}/{lane.concurrency:,}" for lane in worker.lanes} for worker in answer.workers
+    ]
     for lane in answer.lanes:
-        table.add_column(enum_name(lane, "channel"), justify="right")
-    for worker in answer.workers:
-        held = {lane.channel: f"{lane.in_flight:,}/{lane.concurrency:,}" for lane in worker.lanes}
+        longest = max(len(row.get(lane.channel, "-")) for row in rows)
+        table.add_column(enum_name(lane, "channel"), justify="right", no_wrap=True, min_width=longest)
+    for worker, held in zip(answer.workers, rows, strict=True):
         table.add_row(
-            worker.worker_id,
+            worker.worker_id[:WORKER_SHOWN],
             enum_name(worker, "phase"),
-            f"{_age(worker)} ago",
-            local(worker.start_time),
+            _since(worker.heartbeat_time),
+            _since(worker.start_time),
             *(held.get(lane.channel, "-") for lane in answer.lanes),
         )
     return table
 
 
-def _age(worker: LiveWorker) -> str:
-    return span(max(datetime.now(UTC) - worker.heartbeat_time.ToDatetime(UTC), timedelta()))
+def _since(time_: Timestamp) -> str:
+    return span(max(datetime.now(UTC) - time_.ToDatetime(UTC), timedelta()))
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for place, column in enumerate(columns):
-        table.add_column(
-            column, justify="right" if place and column not in ("phase", "since") else "left", no_wrap=True
-        )
+        table.add_column(column, justify="right" if place and column != "phase" else "left", no_wrap=True)
     return table
+
+
+def _standing_word(lane: Lane) -> str:
+    if lane.HasField("pause"):
+        return "paused"
+    if lane.HasField("open_breaker"):
+        return "breaker"
+    return "held" if lane.HasField("hold_time") else RUNNING
 
 
 def standing(lane: Lane) -> str:
@@ -147,7 +187,7 @@ def standing(lane: Lane) -> str:
         said.append(f"breaker open since {local(breaker.time)} ({breaker.cause}), probes {local(breaker.probe_time)}")
     if lane.HasField("hold_time"):
         said.append(f"held by its provider until {local(lane.hold_time)}")
-    return "; ".join(said) or "running"
+    return "; ".join(said) or RUNNING
 
 
 def count(number: BoundedCount) -> str:

@@ -158,9 +158,9 @@ class EmailContent(_message.Message):
     REPLY_TO_FIELD_NUMBER: _builtins.int
     HEADERS_FIELD_NUMBER: _builtins.int
     subject: _builtins.str
-    """One line, 1 to 998 characters. No header may have line breaks or other control characters."""
+    """One line, 1 to 998 characters, not all of them blank. No header may have line breaks or other control characters."""
     text: _builtins.str
-    """The plain text part."""
+    """The plain text part. This or `html` is required, and one of them must not be blank."""
     html: _builtins.str
     """The HTML part."""
     sender: _builtins.str
@@ -199,7 +199,7 @@ class SmsContent(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """1 to 1,600 characters."""
+    """1 to 1,600 characters, not all of them blank, and none a control character but tabs and line breaks."""
     def __init__(
         self,
         *,
@@ -243,12 +243,12 @@ class PushContent(_message.Message):
     BODY_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     title: _builtins.str
-    """The first line, 1 to 200 characters."""
+    """One line, 1 to 200 characters, not all of them blank."""
     body: _builtins.str
     """The body."""
     @_builtins.property
     def data(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Handed to the application as it is. At most 20 entries."""
+        """Handed to the application as it is. At most 20 entries, none with an empty name."""
 
     def __init__(
         self,

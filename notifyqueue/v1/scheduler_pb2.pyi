@@ -81,9 +81,9 @@ class ScheduleNotificationRequest(_message.Message):
     at_most_once: _builtins.bool
     """Never try again once it may have been delivered: at most once instead of at least once."""
     category: _builtins.str
-    """The caller's word for what can be opted out of. At most 64 characters."""
+    """The caller's word for what can be opted out of. One line of at most 64 characters."""
     reference: _builtins.str
-    """The caller's own id. At most 255 characters."""
+    """The caller's own id. One line of at most 255 characters."""
     @_builtins.property
     def email(self) -> _notification_pb2.EmailContent:
         """A mail."""
@@ -200,7 +200,9 @@ class BatchScheduleNotificationsRequest(_message.Message):
     REQUESTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScheduleNotificationRequest]:
-        """1 to 1,000, and 4 MiB in all."""
+        """1 to 1,000, and 4 MiB in all; a request of another call has at most 256 KiB. One with more than 256 fields and
+        entries of maps, of which no request that is accepted has 150, fails the whole call.
+        """
 
     def __init__(
         self,
@@ -650,12 +652,15 @@ class BulkCancelNotificationsRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     """At most this many. 0 means 100; at most 1,000."""
     dry_run: _builtins.bool
     """Only count."""
     reason: _builtins.str
     """Why, for the timelines. At most 255 characters."""
+    page_token: _builtins.str
+    """Where the last call stopped; what is newer is not looked at again. Bound to the filter."""
     @_builtins.property
     def filter(self) -> _notification_pb2.NotificationFilter:
         """Required, with at least one condition besides `status`, which may be left out or PENDING."""
@@ -667,10 +672,11 @@ class BulkCancelNotificationsRequest(_message.Message):
         limit: _builtins.int = ...,
         dry_run: _builtins.bool = ...,
         reason: _builtins.str = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter", "limit", b"limit", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter", "limit", b"limit", "page_token", b"page_token", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -684,12 +690,15 @@ class BulkCancelNotificationsResponse(_message.Message):
 
     CANCELLED_FIELD_NUMBER: _builtins.int
     REMAINING_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     cancelled: _builtins.int
     """How many were cancelled, or with `dry_run` would be."""
+    next_page_token: _builtins.str
+    """Where the next call goes on. Empty: nothing is left below. What was passed over is found without a token."""
     @_builtins.property
     def remaining(self) -> Global___BoundedCount:
-        """How many more fit. Counted up to 10,000, or as far as half of the call's time went: `at_least` says that there may
-        be more, and calling again goes on with them.
+        """How many more fit and are older. Counted up to 10,000, or as far as half of the call's time went; `at_least` says
+        that there may be more, also where some were passed over because they were just being changed.
         """
 
     def __init__(
@@ -697,10 +706,11 @@ class BulkCancelNotificationsResponse(_message.Message):
         *,
         cancelled: _builtins.int = ...,
         remaining: Global___BoundedCount | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "remaining", b"remaining"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "next_page_token", b"next_page_token", "remaining", b"remaining"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1075,7 +1085,9 @@ Global___BoundedCount: _TypeAlias = BoundedCount  # noqa: Y015
 
 @_typing.final
 class LaneStats(_message.Message):
-    """How a lane stands."""
+    """How a lane stands. Of each priority everybody's first 10,000 are looked at, and the tenant's among them counted: while
+    others have more than that before it, its own are more than `count`, which `at_least` says.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1101,7 +1113,9 @@ class LaneStats(_message.Message):
 
     @_builtins.property
     def lag(self) -> _duration_pb2.Duration:
-        """How long the oldest due one has waited to be claimed. The signal to add workers."""
+        """How long the oldest due one has waited to be claimed. The signal to add workers. Unset where it is not known: none
+        of the tenant's is among everybody's first.
+        """
 
     @_builtins.property
     def lane(self) -> Global___Lane:
@@ -1127,7 +1141,7 @@ Global___LaneStats: _TypeAlias = LaneStats  # noqa: Y015
 
 @_typing.final
 class WebhookStats(_message.Message):
-    """How the webhooks stand."""
+    """How the webhooks stand. Of what is still to be done everybody's first 10,000 are looked at, as in LaneStats."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -142,7 +142,7 @@ class SchedulerServicer:
 
     def BulkCancelNotifications(self, request, context):
         """Cancels notifications that fit a filter and are PENDING, newest first. It works in parts: what it has cancelled
-        stays so, also where the call then fails.
+        stays so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

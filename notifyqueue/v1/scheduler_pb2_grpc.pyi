@@ -41,7 +41,7 @@ class SchedulerStub:
     """
     BulkCancelNotifications: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.BulkCancelNotificationsRequest, _scheduler_pb2.BulkCancelNotificationsResponse]
     """Cancels notifications that fit a filter and are PENDING, newest first. It works in parts: what it has cancelled
-    stays so, also where the call then fails.
+    stays so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
     """
     GetQueueStats: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetQueueStatsRequest, _scheduler_pb2.GetQueueStatsResponse]
     """How much waits, for how long, and how much is under way: the tenant's, or with a PLATFORM key everybody's."""
@@ -121,7 +121,7 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_scheduler_pb2.BulkCancelNotificationsRequest, _abc.Awaitable[_scheduler_pb2.BulkCancelNotificationsResponse]],
     ) -> _abc.Awaitable[_scheduler_pb2.BulkCancelNotificationsResponse]:
         """Cancels notifications that fit a filter and are PENDING, newest first. It works in parts: what it has cancelled
-        stays so, also where the call then fails.
+        stays so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
         """
 
     @_abc_1.abstractmethod

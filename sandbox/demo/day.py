@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from notifyqueue import Client, NotificationFilter, NotifyQueueError
 from notifyqueue.v1.notification_pb2 import Notification
@@ -46,7 +47,7 @@ class Day:
 
     async def play(self) -> None:
         """Returns when everything is accepted, and changed where that belongs to it."""
-        await asyncio.gather(*(self._play(played) for played in self.played), self._refuse())
+        await _together([*(self._play(played) for played in self.played), self._refuse()])
 
     async def look(self) -> None:
         """Asks what has become of each."""
@@ -59,8 +60,13 @@ class Day:
         return all(played.ended >= len(played.ids) for played in self.played)
 
     @property
-    def accepted(self) -> int:
-        return sum(len(played.ids) for played in self.played)
+    def outage_over(self) -> bool:
+        """Whether everything that must end while the push provider is down has ended."""
+        return all(played.ended >= played.act.count for played in self.played if played.act.in_outage)
+
+    @property
+    def accepted(self) -> set[str]:
+        return {id_ for played in self.played for id_ in played.ids}
 
     async def _play(self, played: Played) -> None:
         requests = played.act.requests(self._run)
@@ -72,7 +78,7 @@ class Day:
                 played.ids.add(outcome.notification_id)
         else:
             twice = [*requests, *requests] if played.act.twice else requests
-            await asyncio.gather(*(self._schedule(played, request) for request in twice))
+            await _together(self._schedule(played, request) for request in twice)
         await self._change(played, requests)
 
     async def _schedule(self, played: Played, request: ScheduleNotificationRequest) -> None:
@@ -108,6 +114,16 @@ class Day:
         seen = [notification async for notification in found]
         played.statuses = Counter(_status(notification) for notification in seen)
         played.attempts = sum(notification.attempt_count for notification in seen)
+
+
+async def _together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All of them at once. Raises the first error, and then none goes on."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for call in calls:
+                group.create_task(call)
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
 
 
 def _status(notification: Notification) -> str:

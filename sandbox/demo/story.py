@@ -10,18 +10,21 @@ from google.protobuf.duration_pb2 import Duration
 from notifyqueue import EmailContent, Priority, PushContent, ScheduleNotificationRequest, SmsContent
 
 HOUR = timedelta(hours=1)
-OUTAGE = timedelta(seconds=5)
+SECOND = timedelta(seconds=1)
+OUTAGE = timedelta(seconds=3)
+"""How long the push provider is down at least; it stays so until what must expire meanwhile has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Somebody whom nobody has sent anything to before."""
+    """Somebody whom nobody has sent anything to before, and to whom one notification goes."""
 
-    run: str
+    act: str
+    """The reference, which has the run in it."""
     number: int
 
     def __str__(self) -> str:
-        return f"{self.run}-{self.number}"
+        return f"{self.act}-{self.number}"
 
 
 Make = Callable[[Who], ScheduleNotificationRequest]
@@ -41,11 +44,13 @@ class Act:
     twice: bool = False
     """Each is asked for twice at once."""
     in_batches: bool = False
+    in_outage: bool = False
+    """The outage of the push provider lasts until all of them have ended."""
     afterwards: str = ""
     """What is done to each once it is accepted: `cancel`, `cancel all` in one call, `reschedule`."""
 
     def requests(self, run: str) -> Sequence[ScheduleNotificationRequest]:
-        found = [self.make(Who(run, number)) for number in range(self.count)]
+        found = [self.make(Who(self.reference(run), number)) for number in range(self.count)]
         for number, request in enumerate(found):
             request.idempotency_key = f"{run}-{self.name}-{number}"
             request.reference = self.reference(run)
@@ -95,7 +100,8 @@ def _newsletter(who: Who) -> ScheduleNotificationRequest:
 
 
 def _code(who: Who) -> ScheduleNotificationRequest:
-    content = SmsContent(text=f"Your code is {100_000 + who.number}.")
+    # Every run has the same numbers: the text says whose it is.
+    content = SmsContent(text=f"Your code for {who} is {100_000 + who.number}.")
     request = ScheduleNotificationRequest(address=f"+44 7700 900{who.number:03}", sms=content)
     request.priority = Priority.PRIORITY_HIGH
     request.ttl.CopyFrom(_span(timedelta(minutes=10)))
@@ -120,7 +126,7 @@ ACTS: Sequence[Act] = (
     Act("orders", "order mails, in HTML", 60, "SENT", _order_mail),
     Act("codes", "one-time codes by SMS, for ten minutes", 40, "SENT", _code),
     Act("parcels", "pushes while their provider is down", 40, "SENT", _push_to("phone")),
-    Act("late", "pushes worth one second, meanwhile", 5, "EXPIRED", _push_to("watch", timedelta(seconds=1))),
+    Act("late", "pushes worth one second, meanwhile", 5, "EXPIRED", _push_to("watch", SECOND), in_outage=True),
     Act("news", "a newsletter, in batches", 120, "SENT", _newsletter, in_batches=True),
     Act("remind", "reminders, some seconds ahead", 20, "SENT", _reminder),
     Act("twice", "the same request twice at once", 5, "SENT", _order_mail, twice=True),

@@ -40,11 +40,12 @@ async def start(process: Process, settings: Settings) -> None:
         group,
         changes.Rescheduling(store, on_due=wake, soon=soon),
         Pages(settings.secret(), "notifications"),
+        Pages(settings.secret(), "cancellations"),
         call_timeout=settings.call_timeout,
         on_end=lambda: notifier.tell(EVENTS_TOPIC),
         on_lane=lambda: notifier.tell(LANES_TOPIC),
     )
-    health = await process.serve(database, [rpc.service(servicer)])
+    health = await process.serve(database, [rpc.service(servicer)], large=rpc.LARGE)
     await process.become_ready(database, health)
 
 

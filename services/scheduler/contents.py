@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from services.scheduler.addresses import canonical_email, canonical_mailbox
-from services.scheduler.faults import Faults
+from services.scheduler.faults import CONTROLS, Faults, is_visible
 
 MAX_EMAIL = 64 * 1024
 MAX_LINE = 998  # RFC 5322, 2.1.1
@@ -19,8 +19,7 @@ HEADER = re.compile(r"[Xx]-[A-Za-z0-9-]{1,70}")
 HEADERS = frozenset(
     {"list-unsubscribe", "list-unsubscribe-post", "list-id", "in-reply-to", "references", "auto-submitted"}
 )
-# What Python's str.splitlines, and so its email package, breaks lines at, and what no header may have (RFC 5322, 2.2).
-CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+UNSENDABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # a text message has tabs and line breaks
 MAILBOXES = {"sender": canonical_mailbox, "reply_to": canonical_email}
 
 # A message's fields: texts, and maps of texts.
@@ -31,8 +30,8 @@ Rule: TypeAlias = Callable[[Faults, Parts], Iterator[tuple[str, object]]]
 def _email(faults: Faults, parts: Parts) -> Iterator[tuple[str, object]]:
     texts, headers = _texts(parts), _map(parts, "headers")
     _check_line(faults, "email.subject", texts["subject"], required=True)
-    if not texts["text"] and not texts["html"]:
-        faults.add("email", "needs text, html, or both")
+    if not is_visible(texts["text"] + texts["html"]):
+        faults.add("email", "needs text, html, or both, that are not blank")
     for name, form in MAILBOXES.items():
         if texts[name] and _check_line(faults, f"email.{name}", texts[name]):
             texts[name] = faults.canonical(f"email.{name}", texts[name], form)
@@ -44,14 +43,19 @@ def _email(faults: Faults, parts: Parts) -> Iterator[tuple[str, object]]:
 def _sms(faults: Faults, parts: Parts) -> Iterator[tuple[str, object]]:
     texts = _texts(parts)
     faults.length("sms.text", texts["text"], MAX_SMS, required=True)
+    faults.visible("sms.text", texts["text"])
+    if UNSENDABLE.search(texts["text"]):
+        faults.add("sms.text", "must not contain control characters")
     yield from _said(texts)
 
 
 def _push(faults: Faults, parts: Parts) -> Iterator[tuple[str, object]]:
     texts, data = _texts(parts), _map(parts, "data")
-    faults.length("push.title", texts["title"], MAX_TITLE, required=True)
+    _check_line(faults, "push.title", texts["title"], MAX_TITLE, required=True)
     if len(data) > MAX_DATA:
         faults.add("push.data", f"must have at most {MAX_DATA} entries")
+    if "" in data:
+        faults.add("push.data", "must not have an empty name")
     _check_size(faults, "push", [*texts.values(), *data, *data.values()], MAX_PUSH)
     yield from _said(texts, data=data)
 
@@ -79,12 +83,13 @@ def _check_size(faults: Faults, name: str, texts: list[str], most: int) -> None:
         faults.add(name, f"has {size} bytes, more than {most}")
 
 
-def _check_line(faults: Faults, name: str, text: str, *, required: bool = False) -> bool:
-    """What stands in a mail's header. Answers whether it may."""
+def _check_line(faults: Faults, name: str, text: str, longest: int = MAX_LINE, *, required: bool = False) -> bool:
+    """What must be one line, as in a mail's header. Answers whether it is."""
     before = len(faults.found)
-    faults.length(name, text, MAX_LINE, required=required)
-    if CONTROLS.search(text):
-        faults.add(name, "must be one line without control characters")
+    faults.length(name, text, longest, required=required)
+    faults.line(name, text)
+    if required:
+        faults.visible(name, text)
     return len(faults.found) == before
 
 

@@ -1,11 +1,15 @@
 """What is wrong with a request, gathered so that a caller learns all of it at once."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from shared.errors import RequestInvalid, Violation
 
 MAX_SPAN = timedelta(days=365)
+
+# What Python's str.splitlines, and so its email package, breaks lines at, and what no header may have (RFC 5322, 2.2).
+CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Faults:
@@ -23,6 +27,15 @@ class Faults:
         elif len(text) > longest:
             self.add(name, f"must have at most {longest} characters")
 
+    def visible(self, name: str, text: str) -> None:
+        """What is required, and is not there for anybody who looks."""
+        if text and not is_visible(text):
+            self.add(name, "must not be blank")
+
+    def line(self, name: str, text: str) -> None:
+        if CONTROLS.search(text):
+            self.add(name, "must be one line without control characters")
+
     def canonical(self, name: str, text: str, form: Callable[[str], str]) -> str:
         try:
             return form(text)
@@ -39,3 +52,8 @@ class Faults:
         """Raises RequestInvalid."""
         if self.found:
             raise RequestInvalid(self.found)
+
+
+def is_visible(text: str) -> bool:
+    """Whether there is anything but blanks, and characters without a width, in it."""
+    return any(character.isprintable() and not character.isspace() for character in set(text))

@@ -86,9 +86,11 @@ def bulk_order(request: scheduler_pb2.BulkCancelNotificationsRequest) -> tuple[O
     return Order(found, limit, request.dry_run), request.reason
 
 
-def bulk_report(report: Report) -> scheduler_pb2.BulkCancelNotificationsResponse:
+def bulk_report(report: Report, next_page_token: str) -> scheduler_pb2.BulkCancelNotificationsResponse:
     remaining = scheduler_pb2.BoundedCount(count=report.remaining.count, at_least=report.remaining.at_least)
-    return scheduler_pb2.BulkCancelNotificationsResponse(cancelled=report.cancelled, remaining=remaining)
+    return scheduler_pb2.BulkCancelNotificationsResponse(
+        cancelled=report.cancelled, remaining=remaining, next_page_token=next_page_token
+    )
 
 
 def batch_result(answer: Accepted | ApiError) -> scheduler_pb2.BatchResult:

@@ -48,7 +48,7 @@ def _stats(found: LaneStats, lane: scheduler_pb2.Lane) -> scheduler_pb2.LaneStat
         due=_count(found.due),
         scheduled=_count(found.scheduled),
         processing=_count(found.processing),
-        lag=duration(found.lag),
+        lag=None if found.lag is None else duration(found.lag),
         lane=lane,
     )
 

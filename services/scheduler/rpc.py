@@ -6,13 +6,18 @@ from functools import partial
 from notifyqueue.v1 import scheduler_pb2, scheduler_pb2_grpc
 from services.scheduler import accept, batch, bulk, changes, lanes, listing, messages, messages_stats, validation
 from services.scheduler.store import Store
-from shared import shape
+from shared import shape, wire
 from shared.batching import GroupCommit
 from shared.clock import tick
 from shared.errors import ApiError
 from shared.layers import Context, current_call, told
 from shared.paging import Pages
 from shared.server import Service
+
+NAME = scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"].full_name
+
+# Methods whose requests may be larger than others.
+LARGE = frozenset({f"{NAME}/BatchScheduleNotifications"})
 
 
 class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
@@ -22,6 +27,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         accepting: GroupCommit[accept.Candidate, accept.Answer],
         rescheduling: changes.Rescheduling,
         pages: Pages,
+        cancellations: Pages,
         *,
         on_end: Callable[[], None],
         on_lane: Callable[[], None],
@@ -32,6 +38,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         self._accepting = accepting
         self._rescheduling = rescheduling
         self._pages = pages
+        self._cancellations = cancellations
         self._on_end = on_end
         self._on_lane = on_lane
         self._call_timeout = call_timeout
@@ -39,7 +46,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
     async def ScheduleNotification(
         self, request: scheduler_pb2.ScheduleNotificationRequest, context: Context
     ) -> scheduler_pb2.ScheduleNotificationResponse:
-        answer = await self._accept(request)
+        answer = await self._submit(_candidate(request))
         return scheduler_pb2.ScheduleNotificationResponse(
             notification=messages.notification(answer.notification), replayed=answer.replayed
         )
@@ -48,16 +55,18 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         self, request: scheduler_pb2.BatchScheduleNotificationsRequest, context: Context
     ) -> scheduler_pb2.BatchScheduleNotificationsResponse:
         batch.check_count(len(request.requests))
-        answers = await batch.answer_all(self._accept_item, request.requests, partial(told, current_call.get()))
+        repetitions = batch.Repetitions(self._submit)
+
+        async def accept_item(item: scheduler_pb2.ScheduleNotificationRequest) -> accept.Accepted:
+            wire.check_size(item.ByteSize())  # of a call of its own, a layer does both
+            shape.check(item)
+            return await repetitions.accept(_candidate(item))
+
+        answers = await batch.answer_all(accept_item, request.requests, partial(told, current_call.get()))
         return scheduler_pb2.BatchScheduleNotificationsResponse(results=map(messages.batch_result, answers))
 
-    async def _accept_item(self, request: scheduler_pb2.ScheduleNotificationRequest) -> accept.Accepted:
-        shape.check(request)  # of a call of its own, a layer does it
-        return await self._accept(request)
-
-    async def _accept(self, request: scheduler_pb2.ScheduleNotificationRequest) -> accept.Accepted:
-        valid = validation.check(messages.draft(_tenant(), request))
-        answer = await self._accepting.submit(accept.candidate(valid))
+    async def _submit(self, candidate: accept.Candidate) -> accept.Accepted:
+        answer = await self._accepting.submit(candidate)
         if isinstance(answer, ApiError):
             raise answer
         return answer
@@ -90,8 +99,10 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
     ) -> scheduler_pb2.CancelNotificationResponse:
         key = validation.key_of(*messages.chosen(request, "key"))
         by = changes.By(_actor(), validation.short("reason", request.reason))
-        found = await changes.cancel(self._store, _tenant(), key, by)
-        self._on_end()
+        try:
+            found = await changes.cancel(self._store, _tenant(), key, by)
+        finally:  # also what fails may have ended it, and somebody waits to report that
+            self._on_end()
         return scheduler_pb2.CancelNotificationResponse(notification=messages.notification(found))
 
     async def RescheduleNotification(
@@ -107,10 +118,17 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
     ) -> scheduler_pb2.BulkCancelNotificationsResponse:
         order, reason = messages.bulk_order(request)
         by, half_time = changes.By(_actor(), reason), self._half_time()
-        report = await bulk.cancel(self._store, _tenant(), order, by, has_time=lambda: tick() < half_time)
-        if report.cancelled and not order.dry_run:
-            self._on_end()
-        return messages.bulk_report(report)
+        binding = messages.filter_binding(request.filter)
+        before = self._cancellations.read(_tenant(), binding, 0, request.page_token).before
+        try:
+            report = await bulk.cancel(
+                self._store, _tenant(), order, by, before=before, has_time=lambda: tick() < half_time
+            )
+        finally:  # what fails leaves cancelled what it has cancelled
+            if not order.dry_run:
+                self._on_end()
+        token = self._cancellations.token(_tenant(), binding, report.end) if report.end else ""
+        return messages.bulk_report(report, token)
 
     async def GetQueueStats(
         self, request: scheduler_pb2.GetQueueStatsRequest, context: Context
@@ -145,8 +163,12 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
 
 
 def service(servicer: Scheduler) -> Service:
-    name = scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"].full_name
-    return Service(name, lambda server: scheduler_pb2_grpc.add_SchedulerServicer_to_server(servicer, server))
+    return Service(NAME, lambda server: scheduler_pb2_grpc.add_SchedulerServicer_to_server(servicer, server))
+
+
+def _candidate(request: scheduler_pb2.ScheduleNotificationRequest) -> accept.Candidate:
+    """Raises RequestInvalid."""
+    return accept.candidate(validation.check(messages.draft(_tenant(), request)))
 
 
 def _tenant() -> str:

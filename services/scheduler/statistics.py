@@ -20,7 +20,8 @@ class LaneStats:
     due: Count
     scheduled: Count
     processing: Count
-    lag: timedelta
+    lag: timedelta | None
+    """None: nobody knows, for others' entries fill what is looked at."""
 
 
 @dataclass(frozen=True, slots=True)

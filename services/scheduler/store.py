@@ -10,6 +10,7 @@ from uuid import UUID
 import asyncpg
 
 from services.scheduler.accept import Candidate, Facts, Key, Known
+from services.scheduler.bulk import Ended
 from services.scheduler.changes import Schedule
 from services.scheduler.lanes import Lane, LiveLane, LiveWorker, OpenBreaker, Pause
 from services.scheduler.listing import Filter, Scan, leading
@@ -60,15 +61,16 @@ class Store:
         rows = await self._executor.fetch(sql["cancel_notification"], tenant, notification_id, actor, note)
         return rows[0]["status"] if rows else None
 
-    async def cancel_notifications(self, tenant: str, ids: Sequence[UUID], actor: str, note: str) -> int:
-        """How many it ended: those that were PENDING."""
+    async def cancel_notifications(self, tenant: str, ids: Sequence[UUID], actor: str, note: str) -> Ended:
+        """Those end that were PENDING."""
         args = (tenant, sorted(ids), actor, note)
         try:
             rows = await self._executor.fetch(sql["cancel_notifications"], *args)
         except Locked:  # by one row's lock all would wait; without that row, the others are cancelled
             passing = sql["cancel_notifications"].replace("FOR UPDATE\n", "FOR UPDATE SKIP LOCKED\n")
             rows = await self._executor.fetch(passing, *args)
-        return int(rows[0]["cancelled"])
+            return Ended(rows[0]["cancelled"], passed_over=rows[0]["cancelled"] < len(ids))
+        return Ended(rows[0]["cancelled"])
 
     async def read_schedule(self, tenant: str, notification_id: UUID) -> Schedule | None:
         rows = await self._executor.fetch(sql["read_schedule"], tenant, notification_id)

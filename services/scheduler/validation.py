@@ -55,7 +55,9 @@ def check(draft: Draft) -> Request:
         content = dict(contents.RULES[channel](faults, draft.parts))
     _check_spans(faults, draft)
     faults.length("category", draft.category, 64)
+    faults.line("category", draft.category)
     faults.length("reference", draft.reference, MAX_REFERENCE)
+    faults.line("reference", draft.reference)
     _check_labels(faults, draft.labels)
     faults.raise_any()
     return Request(
@@ -126,5 +128,7 @@ def lane(channel: str | None, reason: str, *, reason_required: bool = False) -> 
     if channel is None:
         faults.add("channel", "is required")
     faults.length("reason", reason, MAX_REASON, required=reason_required)
+    if reason_required:
+        faults.visible("reason", reason)
     faults.raise_any()
     return channel or "", reason

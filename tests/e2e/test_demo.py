@@ -1,16 +1,23 @@
 """`make demo`: a shop's day, on the PostgreSQL that comes along and on the oldest that is supported."""
 
 import asyncio
+import json
 import os
 import re
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import aiohttp
+import asyncpg
 import pytest
 
 from sandbox.postgres import Postgres
 from tests.e2e.conftest import ROOT, WITHIN
+from tests.waiting import eventually
 
 LAST_LINE = re.compile(
     r"demo: ok accepted=(?P<accepted>\d+) sent=(\d+) failed=(\d+) dead_lettered=(\d+) cancelled=(\d+) expired=(\d+) "
@@ -18,23 +25,53 @@ LAST_LINE = re.compile(
 )
 
 
-async def run(state: Path, **environment: str) -> tuple[int | None, list[str]]:
-    """The exit code, and the lines that it printed."""
+@asynccontextmanager
+async def started(state: Path, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "sandbox.demo", "--state", str(state)),
         cwd=ROOT,
         env=os.environ | environment,
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
     )
     try:
-        async with asyncio.timeout(WITHIN):
-            output, _ = await process.communicate()
+        yield process
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGTERM)
             await process.wait()
+
+
+async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, list[str]]:
+    """The exit code, and the lines that it printed."""
+    async with asyncio.timeout(WITHIN):
+        output, _ = await process.communicate()
+    assert b"Traceback" not in output, output.decode()
     return process.returncode, output.decode().splitlines()
+
+
+async def run(state: Path, **environment: str) -> tuple[int | None, list[str]]:
+    async with started(state, **environment) as process:
+        return await ended(process)
+
+
+ENDPOINTS = "SELECT count(*) FROM notifyqueue.webhook_endpoints WHERE description = 'demo' AND deleted_at IS NULL"
+
+
+async def in_the_midst(state: Path) -> dict[str, Any]:
+    """Once some of the day has arrived, but not all: the processes, and where they are."""
+    file = state / "up.json"
+
+    async def some() -> dict[str, Any]:
+        if not file.exists():
+            return {}
+        place: dict[str, Any] = json.loads(file.read_text() or "{}")
+        url = f"http://{place['addresses']['sandbox']}/mails"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return place if await answer.json() else {}
+
+    return await eventually(some, within=WITHIN)
 
 
 def told(lines: list[str]) -> None:
@@ -65,3 +102,38 @@ async def test_a_demo_that_cannot_run_says_why(state: Path, url: str) -> None:
     assert code == 1
     assert lines[-1].startswith("demo: failed: ")
     assert "wrong" not in lines[-1]  # the password
+
+
+async def test_what_breaks_a_day_off_is_named_at_once(state: Path) -> None:
+    async with started(state) as process:
+        place = await in_the_midst(state)
+        os.kill(place["pids"]["worker"], signal.SIGKILL)
+        code, lines = await ended(process)
+    assert (code, lines[-1]) == (1, "demo: failed: the worker ended with -9")
+
+    (state / "up.json").unlink(missing_ok=True)
+    async with started(state) as process:
+        await in_the_midst(state)
+        process.send_signal(signal.SIGINT)
+        code, lines = await ended(process)
+    assert (code, lines[-1]) == (1, "demo: interrupted")
+
+
+async def test_the_day_after_one_that_was_killed_counts_its_own(state: Path) -> None:
+    async with started(state) as process:
+        await in_the_midst(state)
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    code, lines = await run(state)
+    told(lines)
+    assert code == 0
+    assert await endpoints(state) == 0  # nor has the killed one left any behind
+
+
+async def endpoints(state: Path) -> int:
+    with Postgres(state / "postgres") as server:
+        connection = await asyncpg.connect(server.url)
+        try:
+            return int(await connection.fetchval(ENDPOINTS))
+        finally:
+            await connection.close()

@@ -154,6 +154,12 @@ async def test_a_refusal_has_its_reason_and_the_field(node: Node) -> None:
     assert [violation["field"] for violation in refused["fields"]] == ["address"]
 
 
+async def test_a_time_that_is_none_is_one_line(node: Node) -> None:
+    refused = await node.refusal("schedule.mjs", "order-4", "you@example.com", "noon")
+    assert list(refused) == ["message"]
+    assert refused["message"].startswith("not a time")
+
+
 async def test_a_key_that_is_not_good_is_refused_as_such(node: Node) -> None:
     refused = await node.refusal("schedule.mjs", "order-5", "you@example.com", key=WRONG_KEY)
     assert (refused["code"], refused["reason"]) == ("UNAUTHENTICATED", "CREDENTIAL_INVALID")
@@ -249,7 +255,7 @@ async def test_nobody_there_is_unavailable_without_a_reason(node: Node, unused_t
     assert (refused["code"], refused["reason"], refused["fields"]) == ("UNAVAILABLE", "", [])
 
 
-async def test_the_twelve_lines_of_the_readme_work(node: Node) -> None:
+async def test_the_twelve_lines_of_the_readme_work(node: Node, unused_tcp_port: int) -> None:
     script = (node.checkout / "examples/node/readme.mjs").read_text()
     assert len(script.splitlines()) <= 12
     (node.checkout / "examples/node/readme.mjs").write_text(
@@ -262,6 +268,11 @@ async def test_the_twelve_lines_of_the_readme_work(node: Node) -> None:
             scheduler_pb2.GetNotificationRequest(notification_id=out.strip()), metadata=node.up.credentials
         )
     assert stored.notification.idempotency_key == "order-18-shipped"
+    _, refused, _ = await node("readme.mjs", key=WRONG_KEY)
+    assert refused == "CREDENTIAL_INVALID\n"
+    (node.checkout / "examples/node/readme.mjs").write_text(script.replace(":50051", f":{unused_tcp_port}"))
+    _, nobody, _ = await node("readme.mjs")
+    assert str(unused_tcp_port) in nobody  # gRPC's own words, where no server gave a reason
 
 
 async def test_the_lock_file_names_no_place(example: Path) -> None:

@@ -16,6 +16,7 @@ README = ROOT / "README.md"
 SECTION = re.compile(r"^## A first delivery\n(.*?)^## ", re.MULTILINE | re.DOTALL)
 PROMISE = re.compile(r"\[`(test_\w+)`\]\(([^)]+)\)")
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)\)")
+PICTURE = re.compile(r"^```\n(.*?)^```", re.MULTILINE | re.DOTALL)
 JAVASCRIPT = re.compile(r"^```js\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -96,3 +97,9 @@ def test_the_node_of_the_readme_is_the_file_that_is_tested() -> None:
     (shown,) = JAVASCRIPT.findall(README.read_text())
     assert shown == (ROOT / "examples/node/readme.mjs").read_text()
     assert len(shown.strip().splitlines()) <= 13  # twelve, and the line that divides them
+
+
+def test_the_picture_fits_a_terminal() -> None:
+    picture = PICTURE.findall(README.read_text())[0].splitlines()
+    assert len(picture) == 8
+    assert max(map(len, picture)) <= 80

@@ -75,6 +75,38 @@ async def test_a_tenant_is_made_changed_and_listed(owner: Owner) -> None:
     ]
 
 
+async def test_a_tenants_region_is_taken_back(owner: Owner, tables: "asyncpg.Connection[asyncpg.Record]") -> None:
+    for region, stored_ in (("GB", "GB"), ("none", None), ("none", None), ("FR", "FR")):
+        assert (await owner("tenant", "set", "default", "--region", region)).code == 0
+        assert await tables.fetchval("SELECT region FROM notifyqueue.tenants") == stored_
+    assert (await owner("tenant", "set", "default", "--horizon", "1d")).code == 0
+    assert await tables.fetchval("SELECT region FROM notifyqueue.tenants") == "FR"
+
+
+@pytest.mark.parametrize("command", [("migrate",), ("tenant", "list")])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "mysql://owner:hunter2@127.0.0.1/nothing",
+        "postgresql://owner:hun/ter2@127.0.0.1:5432/nothing",
+        "postgresql://owner:hunter2@127.0.0.1:port/nothing",
+        "postgresql://owner:hunter2@[127.0.0.1/nothing",
+        "postgresql://owner:hunter2@127.0.0.1/nothing?sslmode=maybe",
+    ],
+)
+async def test_a_url_that_is_none_is_one_line_without_the_password(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch, url: str, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+    answered = await owner(*command)
+    assert (answered.code, answered.out) == (1, [])
+    (line,) = answered.err
+    assert line.startswith(f"{command[0]}: DATABASE_URL cannot be used")
+    assert "hun" not in line
+    assert "ter2" not in line
+
+
 async def test_a_key_is_shown_once_and_stored_as_its_hash(
     owner: Owner, tables: "asyncpg.Connection[asyncpg.Record]"
 ) -> None:
@@ -122,7 +154,10 @@ async def test_a_revoked_key_is_good_no_more_and_stays_listed(
         (("tenant", "create", "default"), "tenant: there is a tenant default already"),
         (("tenant", "create", "A b"), "tenant: ID must be 1 to 63 of a-z, 0-9, _ and -"),
         (("tenant", "create", "acme", "--horizon", "0s"), "tenant: --horizon must be more than 0"),
-        (("tenant", "create", "acme", "--region", "gb"), "tenant: --region must be two capital letters"),
+        *(
+            (("tenant", "create", "acme", "--region", region), "tenant: --region must be two capital letters")
+            for region in ("gb", "UK", "XX", "GBR", "001", "None", "")
+        ),
         (("tenant", "set", "acme"), "tenant: there is no tenant acme"),
         (("key", "create", "--role", "ADMIN"), "key: --tenant must be given"),
         (("key", "create", "--role", "PLATFORM", "--tenant", "default"), "key: --tenant must be given, except"),
@@ -171,8 +206,29 @@ async def test_a_given_key_is_taken_and_taken_again_unless_it_is_another_one(
     monkeypatch.setenv("DEVELOPMENT_KEY", DEVELOPMENT_KEY)
     assert (await owner("key", "revoke", "de0de0de0de0")).code == 0
     assert (await owner(*create, "ADMIN")).err == [
-        "key: there is a key de0de0de0de0 already, another one or a revoked one"
+        "key: there is a key de0de0de0de0 already, which is not what this asks for, or is revoked"
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((), ("--expires-in", "90d")),
+        (("--expires-in", "90d"), ()),
+        (("--expires-in", "90d"), ("--expires-in", "90d")),
+        (("--expires-in", "0s"), ()),
+        (("--name", "mine"), ()),
+        ((), ("--name", "mine")),
+    ],
+)
+async def test_a_given_key_that_is_there_otherwise_than_asked_for_is_refused(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch, first: tuple[str, ...], second: tuple[str, ...]
+) -> None:
+    create = ("key", "create", "--tenant", "default", "--from-env", "DEVELOPMENT_KEY", "--role", "ADMIN")
+    monkeypatch.setenv("DEVELOPMENT_KEY", DEVELOPMENT_KEY)
+    assert shown(await owner(*create, *first)).reveal() == DEVELOPMENT_KEY
+    refused = await owner(*create, *second)
+    assert (refused.code, refused.out, len(refused.err)) == (1, [], 1)
 
 
 @pytest.mark.parametrize("weak", ["", "secret", "nq_de0de0de0de0_" + "0" * 64, DEVELOPMENT_KEY.upper()])

@@ -22,6 +22,7 @@ from shared.auth import REMEMBERED, Callers
 from shared.database import Database
 from shared.errors import CredentialInvalid
 from shared.store import Store
+from shared.wire import Encoded
 from tests.conftest import login
 from tests.integration.tcp_proxy import TcpProxy
 from tests.integration.test_dispatcher_rig import Receiver
@@ -335,12 +336,95 @@ async def test_probes_need_no_key_and_reflection_any_good_one(keyed: Keyed, owne
                 assert await reflected(channel, version, bearer(bad)) == "UNAUTHENTICATED"
 
 
-async def test_a_refusal_says_nothing_of_the_request(keyed: Keyed) -> None:
-    """Not even whether it was one: who calls is judged first."""
-    unary: Any = keyed.channels[SCHEDULER].unary_unary(f"/{SCHEDULER}/ScheduleNotification")
+NOTHING_GOOD = {
+    "no message": b"\xff\xff\xff\xff",
+    "2 million requests": b"\x0a\x00" * 2_000_000,
+    "too large": b"\x0a" * (4 * 1024 * 1024 + 1),
+}
+
+
+async def sent(keyed: Keyed, method: str, data: bytes, metadata: Metadata) -> str:
+    """The reason of the refusal of these bytes."""
+    unary: Any = keyed.channels[method.partition("/")[0]].unary_unary(f"/{method}")
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await unary(b"\xff\xff\xff\xff")
+        await unary(data, metadata=metadata)
+    return str(dict(refused.value.trailing_metadata() or ())["error-reason"])
+
+
+@pytest.mark.parametrize("data", NOTHING_GOOD.values(), ids=NOTHING_GOOD)
+async def test_who_calls_and_whether_it_may_is_judged_before_the_request_is_decoded(
+    keyed: Keyed, owner: Owner, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = 0
+    decode = Encoded.decode
+
+    async def counted(self: Encoded, **options: Any) -> Any:
+        nonlocal decoded
+        decoded += 1
+        return await decode(self, **options)
+
+    monkeypatch.setattr(Encoded, "decode", counted)
+    platform, sender = bearer(await owner.key(Role.PLATFORM)), bearer(await owner.key(Role.SENDER))
+    batch = f"{SCHEDULER}/BatchScheduleNotifications"
+    for method in (batch, f"{DISPATCHER}/CreateEndpoint", f"{WORKER}/DrainWorker"):
+        assert await sent(keyed, method, data, ()) == "CREDENTIAL_INVALID"
+        assert await sent(keyed, method, data, bearer(ApiKey.new())) == "CREDENTIAL_INVALID"
+    assert await sent(keyed, batch, data, platform) == "ROLE_MISSING"
+    assert await sent(keyed, f"{WORKER}/DrainWorker", data, sender) == "ROLE_MISSING"
+    assert decoded == 0
+    assert await sent(keyed, batch, data, sender) == "REQUEST_INVALID"
+    assert decoded == 1
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_who_asks_for_reflection_is_judged_before_the_request_is_decoded(keyed: Keyed, version: str) -> None:
+    path = f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
+    both: Any = keyed.channels[WORKER].stream_stream(path)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await both([b"\xff\xff\xff\xff"]).read()
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_strangers_who_wait_to_be_looked_up_leave_room_for_those_who_are_known(
+    stack: AsyncExitStack, database_url: str, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, waiting = asyncio.Event(), asyncio.Event()
+    find = Store.find_api_keys
+
+    async def slow(self: Store, ids: Any) -> Any:
+        waiting.set()
+        await gate.wait()
+        return await find(self, ids)
+
+    keyed = await start_keyed(stack, database_url, DISPATCHER, max_calls=1)
+    status = f"{DISPATCHER}/GetDispatcherStatus"
+    known = bearer(await owner.key(Role.PLATFORM))
+    assert await keyed.told(status, known) == ""
+    monkeypatch.setattr(Store, "find_api_keys", slow)
+    strangers = [asyncio.create_task(keyed.told(status, bearer(ApiKey.new()))) for _ in range(5)]
+    await waiting.wait()
+    assert await keyed.told(status, known) == ""
+    gate.set()
+    assert set(await asyncio.gather(*strangers)) == {"CREDENTIAL_INVALID"}
+
+
+async def test_a_tenant_is_told_neither_who_works_nor_who_paused_a_lane(keyed: Keyed, owner: Owner) -> None:
+    platform, admin = bearer(await owner.key(Role.PLATFORM)), bearer(await owner.key(Role.ADMIN))
+    pause = {"channel": "CHANNEL_EMAIL", "reason": "a test"}
+    assert await keyed.told(f"{SCHEDULER}/PauseLane", platform, pause) == ""
+    stats = f"{SCHEDULER}/GetQueueStats"
+
+    async def a_worker_lives() -> bool:
+        seen: Any = await keyed.call(stats, platform)
+        return bool(seen.workers)
+
+    await eventually(a_worker_lives)
+    for metadata, sees in ((platform, True), (admin, False)):
+        found: Any = await keyed.call(stats, metadata)
+        (lane,) = [lane.lane for lane in found.lanes if lane.lane.HasField("pause")]
+        assert lane.pause.reason == "a test"
+        assert bool(lane.pause.actor) == sees
+        assert bool(found.workers) == sees
 
 
 async def test_many_calls_with_a_new_key_are_one_lookup_of_the_database(

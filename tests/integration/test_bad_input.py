@@ -169,6 +169,8 @@ BOUNDS: Cases = {
     "a long subject": (("email.subject",), lambda: schedule(email=mail(subject="s" * 999))),
     "an empty mail": (("email.subject", "email"), lambda: schedule(email=notification_pb2.EmailContent())),
     "a mail without parts": (("email",), lambda: schedule(email=mail(text=""))),
+    "a blank mail": (("email.subject", "email"), lambda: schedule(email=mail(subject=" ", text=" "))),
+    "a mail of blank parts": (("email",), lambda: schedule(email=mail(text="\n\t", html="\u200b"))),
     "a mail over 64 KiB": (("email",), lambda: schedule(email=mail(html="é" * 32_768))),
     "a sender that is none": (("email.sender",), lambda: schedule(email=mail(sender="Shop"))),
     "two addresses for answers": (("email.reply_to",), lambda: schedule(email=mail(reply_to="a@x.org, b@x.org"))),
@@ -200,6 +202,12 @@ CHANNELS: Cases = {
     "a large push message": (("push",), lambda: push(push={"title": "t", "data": {"k": "é" * 2_048}})),
     "much data": (("push.data",), lambda: push(push={"title": "t", "data": {str(n): "" for n in range(21)}})),
     "NUL in the data": (("push.data",), lambda: push(push={"title": "t", "data": {"k": "\0"}})),
+    "a blank text message": (("sms.text",), lambda: text(sms={"text": " \n\u200b\u3000"})),
+    "a bell in a text message": (("sms.text",), lambda: text(sms={"text": "Hello\a"})),
+    "an escape in a text message": (("sms.text",), lambda: text(sms={"text": "\x1b[2J"})),
+    "a blank title": (("push.title",), lambda: push(push={"title": " "})),
+    "a title of two lines": (("push.title",), lambda: push(push={"title": "a\nb"})),
+    "data without a name": (("push.data",), lambda: push(push={"title": "t", "data": {"": "v"}})),
     "an unknown field of the text message": (("sms.127",), lambda: text(sms=unknown(notification_pb2.SmsContent()))),
     "expired before it is due": (("expire_time",), lambda: text(delay=2 * DAY, expire_time=ahead(DAY))),
     "a number of no country, too late": (
@@ -209,6 +217,10 @@ CHANNELS: Cases = {
 }
 
 LINES: Cases = {
+    "a line break as the category": (("category",), lambda: schedule(category="\n")),
+    "LF in the category": (("category",), lambda: schedule(category="a\nb")),
+    "LF in the reference": (("reference",), lambda: schedule(reference="order\n")),
+    "an escape in the reference": (("reference",), lambda: schedule(reference="\x1b[2J")),
     "CR in the subject": (("email.subject",), lambda: schedule(email=mail(subject="a\rBcc: b@x.org"))),
     "LF in the subject": (("email.subject",), lambda: schedule(email=mail(subject="a\nBcc: b@x.org"))),
     "LF in the sender": (("email.sender",), lambda: schedule(email=mail(sender="a\nb <a@x.org>"))),
@@ -369,6 +381,8 @@ async def test_what_lies_within_the_bounds_is_written(
         schedule(ttl=365 * DAY),
         schedule(expire_time={"seconds": 253_402_300_799, "nanos": 999_999_999}),
         text(sms={"text": "\N{PILE OF POO}" * 1_600}),
+        text(sms={"text": "\tHello\r\nthere\n"}),
+        schedule(email=mail(text=" ", html="<p>"), category=" "),
         push(address=incompressible(2_048), push={"title": "t", "body": "é" * 2_047}),
         push(push={"title": "t", "data": {str(n): "" for n in range(20)}}),
         schedule(reference="\N{PILE OF POO}" * 255, labels={"\N{PILE OF POO}" * 64: "\N{PILE OF POO}" * 255}),

@@ -12,6 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from notifyqueue.v1 import errors_pb2, scheduler_pb2, scheduler_pb2_grpc
 from services.scheduler.batch import SLICE
+from services.scheduler.store import Store
 from tests.integration.conftest import StartScheduler
 from tests.notifications import Notifications
 
@@ -106,6 +107,24 @@ async def test_a_key_that_is_there_twice_is_answered_as_if_one_came_after_the_ot
     assert await notifications.statuses() == {"PENDING": 20}
 
 
+async def test_a_key_that_is_there_many_times_is_looked_up_once(
+    scheduler: Scheduler, notifications: Notifications, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[object] = []
+    look_up = Store.look_up_keys
+
+    async def counted(self: Store, keys: Sequence[tuple[str, str]]) -> Any:
+        looked.extend(keys)
+        return await look_up(self, keys)
+
+    monkeypatch.setattr(Store, "look_up_keys", counted)
+    results = await results_of(scheduler, *[schedule("key")] * 100)
+    assert replayed(results) == [False, *[True] * 99]
+    assert len({result.accepted.notification_id for result in results}) == 1
+    assert len(looked) == 1
+    assert await notifications.statuses() == {"PENDING": 1}
+
+
 async def test_of_two_requests_under_a_key_the_one_that_may_be_is_accepted(scheduler: Scheduler) -> None:
     late = schedule("key", delay=timedelta(days=366))
     refused, accepted = await results_of(scheduler, late, schedule("key"))
@@ -123,6 +142,7 @@ WRONG: Mapping[str, Request] = {
     "due too late": schedule("late", due_time={"seconds": 253_402_300_799}),
     "a number of no country": schedule("national", address="07700 900123", sms={"text": "Hello"}),
     "a key that is taken": schedule("taken", reference="other"),
+    "a large one": schedule("large", email={"subject": "Hello", "text": "t" * 256 * 1024}),
 }
 
 

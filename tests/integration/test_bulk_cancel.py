@@ -1,17 +1,26 @@
 """Cancelling by a filter ends what fits and is PENDING, newest first, and tells how much is left."""
 
+import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
+import grpc.aio
 import pytest
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
+from services.scheduler.bulk import Ended
 from services.scheduler.listing import SCANNED
+from services.scheduler.store import Store
+from shared.database import Database
+from shared.errors import DatabaseUnavailable
+from shared.listener import EVENTS_TOPIC
+from tests.conftest import login
 from tests.integration.test_get_list_cancel import STATUSES, fill
 from tests.notifications import Notifications
+from tests.waiting import eventually
 
 Scheduler = scheduler_pb2_grpc.SchedulerStub
 Entry = notification_pb2.TimelineEntry
@@ -150,10 +159,140 @@ async def test_one_that_somebody_holds_is_passed_over_and_holds_up_no_other(
     try:
         async with connection.transaction():
             await connection.execute("SELECT FROM notifyqueue.notifications WHERE id = $1 FOR UPDATE", held)
-            assert (await cancel(scheduler, reference="order"))[0] == 2
+            assert await cancel(scheduler, reference="order") == (2, 0, True)
     finally:
         await connection.close()
     assert [await notifications.status(id_) for id_ in (held, *others)] == ["PENDING", "CANCELLED", "CANCELLED"]
+
+
+async def pages(
+    scheduler: Scheduler, request: scheduler_pb2.BulkCancelNotificationsRequest
+) -> list[scheduler_pb2.BulkCancelNotificationsResponse]:
+    """The answers of calls that go on, until none is to."""
+    answers = [await scheduler.BulkCancelNotifications(request)]
+    while answers[-1].next_page_token:
+        request.page_token = answers[-1].next_page_token
+        answers.append(await scheduler.BulkCancelNotifications(request))
+    return answers
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_each_call_goes_on_where_the_one_before_it_stopped(
+    scheduler: Scheduler, notifications: Notifications, dry_run: bool
+) -> None:
+    await fill(notifications, 25, reference="'order'")
+    filter_ = notification_pb2.NotificationFilter(reference="order")
+    request = scheduler_pb2.BulkCancelNotificationsRequest(filter=filter_, limit=10, dry_run=dry_run)
+    answers = await pages(scheduler, request)
+    assert [(answer.cancelled, answer.remaining.count) for answer in answers] == [(10, 15), (10, 5), (5, 0)]
+    assert len(await keys(notifications)) == (0 if dry_run else 25)
+
+
+async def test_after_its_half_time_a_call_goes_on_below_what_was_looked_through(
+    scheduler: Scheduler, notifications: Notifications, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await notifications.insert("found", channel="SMS", address="+447700900123")
+    await fill(notifications, SCANNED)
+    monkeypatch.setattr("services.scheduler.rpc.tick", itertools.count(0, 600).__next__)
+    filter_ = notification_pb2.NotificationFilter(channel=notification_pb2.CHANNEL_SMS)
+    request = scheduler_pb2.BulkCancelNotificationsRequest(filter=filter_)
+    assert [answer.cancelled for answer in await pages(scheduler, request)] == [0, 1]
+
+
+async def test_a_token_is_bound_to_its_filter_and_to_cancelling(
+    scheduler: Scheduler, notifications: Notifications
+) -> None:
+    await fill(notifications, 3, reference="'order'")
+    filter_ = notification_pb2.NotificationFilter(reference="order")
+    ask = scheduler_pb2.BulkCancelNotificationsRequest
+    token = (await scheduler.BulkCancelNotifications(ask(filter=filter_, limit=1))).next_page_token
+    listed = await scheduler.ListNotifications(scheduler_pb2.ListNotificationsRequest(filter=filter_, page_size=1))
+    other = notification_pb2.NotificationFilter(reference="other")
+    for wrong in (ask(filter=other, page_token=token), ask(filter=filter_, page_token=listed.next_page_token)):
+        with pytest.raises(grpc.aio.AioRpcError, match="page_token"):
+            await scheduler.BulkCancelNotifications(wrong)
+    assert len(await keys(notifications)) == 1
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    async with Database(login(database_url, "scheduler"), name="test") as database:
+        yield Store(database)
+
+
+async def test_rows_are_taken_in_one_order_whatever_order_they_are_named_in(
+    store: Store, notifications: Notifications, database_url: str
+) -> None:
+    ids = sorted([await notifications.insert(f"{number}") for number in range(3)])
+    holder = await asyncpg.connect(database_url)
+    locking = "SELECT FROM notifyqueue.notifications WHERE id = $1 FOR UPDATE"
+    try:
+        transaction = holder.transaction()
+        await transaction.start()
+        await holder.execute(locking, ids[0])
+        cancelling = asyncio.create_task(store.cancel_notifications("default", ids[::-1], "key:1", ""))
+        await eventually(lambda: waits(notifications))
+        # It waits for the first, and has taken none of those behind it.
+        async with notifications.connection.transaction():
+            for id_ in ids[1:]:
+                await notifications.connection.execute(f"{locking} NOWAIT", id_)
+        await transaction.rollback()
+        assert await cancelling == Ended(3)
+    finally:
+        await holder.close()
+
+
+async def waits(notifications: Notifications) -> bool:
+    """Whether somebody waits for a lock."""
+    found = await notifications.connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    return bool(found)
+
+
+async def test_another_tenants_ids_end_nothing(store: Store, notifications: Notifications) -> None:
+    id_ = await notifications.insert("theirs")
+    assert await store.cancel_notifications("other", [id_], "key:1", "") == Ended(0)
+    assert await notifications.status(id_) == "PENDING"
+    assert await notifications.history(id_) == []
+
+
+@pytest.mark.parametrize("method", ["bulk", "single"])
+async def test_what_was_cancelled_before_a_call_failed_is_told_to_those_who_report_it(
+    scheduler: Scheduler,
+    notifications: Notifications,
+    monkeypatch: pytest.MonkeyPatch,
+    database_url: str,
+    method: str,
+) -> None:
+    id_ = await notifications.insert("found", reference="order")
+    await fill(notifications, SCANNED, reference="'order'")
+    heard: asyncio.Queue[object] = asyncio.Queue()
+    listener = await asyncpg.connect(database_url)
+    await listener.add_listener(EVENTS_TOPIC, lambda *_: heard.put_nowait(None))
+
+    async def fail(*_: object) -> None:
+        raise DatabaseUnavailable
+
+    if method == "single":
+        monkeypatch.setattr(Store, "read_notification", fail)
+        request = scheduler_pb2.CancelNotificationRequest(notification_id=str(id_))
+        call: Awaitable[object] = scheduler.CancelNotification(request)
+    else:
+        monkeypatch.setattr(Store, "find_pending", failing_after(Store.find_pending, fail))
+        call = cancel(scheduler, reference="order", limit=1)
+    try:
+        with pytest.raises(grpc.aio.AioRpcError, match="the database did not answer"):
+            await call
+        async with asyncio.timeout(30):
+            await heard.get()
+    finally:
+        await listener.close()
+    assert (await notifications.statuses())["CANCELLED"] == 1
+
+
+def failing_after(first: Callable[..., Any], then: Callable[..., Any]) -> Callable[..., Any]:
+    """`first` once, and from then on `then`."""
+    turns = iter([first])
+    return lambda *args: next(turns, then)(*args)
 
 
 async def test_the_timeline_tells_it(scheduler: Scheduler, notifications: Notifications) -> None:

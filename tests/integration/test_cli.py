@@ -86,6 +86,11 @@ def test_a_refusal_names_fields_and_no_values(cli: CommandLine) -> None:
     missing = cli("get", "nothing")
     assert (missing.code, missing.err.count("\n")) == (66, 1)
     assert missing.err.startswith("notifyqueue: no such notification (RESOURCE_NOT_FOUND, request ")
+    assert "--id" not in missing.err
+    for command in (("get",), ("cancel",), ("reschedule", "--in", "1h")):
+        as_key = cli(command[0], "019343b2-0000-7000-8000-0123456789ab", *command[1:])
+        assert (as_key.code, as_key.err.count("\n")) == (66, 1)
+        assert "an id goes with --id" in as_key.err
 
 
 def jsonl(folder: Path, keys: list[str]) -> Path:
@@ -154,7 +159,8 @@ def test_stats_and_lanes(cli: CommandLine) -> None:
     assert (paused.code, paused.err) == (0, "")
     assert paused.out.startswith("EMAIL: paused ")
     listed = cli("lanes")
-    assert "the provider is moving" in listed.out.splitlines()[1]
+    assert "paused" in listed.out.splitlines()[1]
+    assert any(line.startswith("EMAIL: paused ") and "is moving" in line for line in listed.out.splitlines())
     resumed = cli("lanes", "resume", "EMAIL", "--json")
     assert (resumed.code, resumed.record["channel"]) == (0, "CHANNEL_EMAIL")
     assert "pause" not in resumed.record

@@ -19,7 +19,7 @@ from grpc import StatusCode
 from notifyqueue import Channel
 from notifyqueue.cli import exits
 from notifyqueue.v1 import dispatcher_pb2, errors_pb2, notification_pb2, process_pb2, scheduler_pb2, worker_pb2
-from tests.command_line import ROOT, CommandLine, finished, started
+from tests.command_line import ROOT, WITHIN, CommandLine, finished, started
 from tests.scripted_server import Hang, Refusal, Scripted, serving
 from tests.waiting import eventually
 
@@ -75,6 +75,10 @@ def test_nobody_there(cli: CommandLine, server: Scripted) -> None:
     refused = cli("stats", "--address", address)
     assert (refused.code, refused.err.count("\n")) == (69, 1)
     assert refused.err.startswith(f"notifyqueue: {address} does not answer (UNAVAILABLE); check the address")
+    assert "called in plain text: --tls" in refused.err
+    by_tls = cli("stats", "--address", address, "--tls")
+    assert (by_tls.code, by_tls.err.count("\n")) == (69, 1)
+    assert "called by TLS: --plaintext" in by_tls.err
     drained = cli("drain", "worker", NOTIFYQUEUE_WORKER_ADDRESS=address)
     assert drained.err.startswith(f"notifyqueue: {address} does not answer")
     server.answers("GetQueueStats", Hang())
@@ -90,6 +94,12 @@ def test_nobody_there(cli: CommandLine, server: Scripted) -> None:
         "get k --id i",
         "get k --api-key secret",
         "get k --timeout soon",
+        "get k --address localhost",
+        "get k --address 50051",
+        "get k --address localhost:",
+        "get k --address localhost:70000",
+        "get k --address http://localhost:50051",
+        "get k --address ::1:50051",
         "get k --plaintext --ca-file {folder}/empty",
         "get k --ca-file {folder}/missing",
         "get k --api-key-file {folder}/missing",
@@ -251,7 +261,7 @@ async def test_a_watch_draws_again_and_again_with_rates_until_it_is_interrupted(
         arguments = ("stats", "--watch", "--interval", "0.05s", "--address", server.address)
         async with started(*arguments, stdout=end, settings={"TERM": "xterm", "COLUMNS": "160"}) as process:
             os.close(end)
-            await eventually(lambda: drawn.count(b"worker-one") >= 3 and b"1,500.0" in drawn)
+            await eventually(lambda: drawn.count(b"worker-o") >= 3 and b"1,500.0" in drawn)
             process.send_signal(signal.SIGINT)
             ended = await finished(process)
     finally:
@@ -281,6 +291,30 @@ async def test_a_batch_that_is_interrupted_says_so_and_how_far_it_came(server: S
     assert ended.code == 130
     assert ended.out.startswith("accepted 500 in ")
     assert ended.err == "notifyqueue: interrupted\n"
+
+
+async def test_tls_to_what_speaks_plain_text_is_one_line(server: Scripted) -> None:
+    async with started("stats", "--tls", "--timeout", "1s", "--address", server.address) as process:
+        ended = await finished(process)
+    assert ended.code in (exits.UNAVAILABLE, exits.TRY_AGAIN)
+    assert (ended.out, ended.err.count("\n")) == ("", 1)
+    assert ended.err.startswith("notifyqueue: ")
+    assert "--plaintext" in ended.err
+
+
+async def test_a_batch_that_nobody_takes_says_so_at_once_and_at_last(tmp_path: Path) -> None:
+    with serving() as gone:
+        address = gone.address
+    async with started("batch", lines(tmp_path, 3), "--address", address) as process:
+        assert process.stderr
+        async with asyncio.timeout(WITHIN):
+            said = (await process.stderr.readline()).decode()
+        assert said.startswith(f"{address} does not answer (UNAVAILABLE); trying for 4m ")
+        process.send_signal(signal.SIGINT)
+        ended = await finished(process)
+    assert (ended.code, ended.err) == (130, "notifyqueue: interrupted\n")
+    assert ended.out.startswith("accepted 0 in ")
+    assert f"; {address} does not answer" in ended.out
 
 
 async def test_whoever_reads_no_further_gets_no_traceback(server: Scripted) -> None:

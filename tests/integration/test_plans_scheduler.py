@@ -15,6 +15,7 @@ import pytest
 
 from sandbox.postgres import Postgres
 from services.scheduler.accept import Candidate, candidate
+from services.scheduler.bulk import Ended
 from services.scheduler.listing import OLDEST, SCANNED, Filter, Scan
 from services.scheduler.notification import Request
 from services.scheduler.statistics import BOUND, Count
@@ -312,7 +313,7 @@ async def test_what_is_cancelled_is_taken_one_by_one(
     rows = await connection.fetch(
         f"SELECT id FROM notifyqueue.notifications WHERE status = 'PENDING' AND tenant_id = 'default' LIMIT {size}"
     )
-    assert await store.cancel_notifications("default", [row["id"] for row in rows], "", "") == size
+    assert await store.cancel_notifications("default", [row["id"] for row in rows], "", "") == Ended(size)
     plan = explaining.plan
     assert "Seq Scan" not in plan.scans(TABLE), plan
     assert plan.indexes() <= {"notifications_pkey", "notifications_newest"}, plan

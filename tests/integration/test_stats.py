@@ -164,6 +164,24 @@ async def test_what_is_another_tenants_counts_for_nothing(scheduler: Scheduler, 
     assert HOUR <= found["lag"] < 9 * HOUR
 
 
+@pytest.mark.parametrize("expiries", ["0", "2"], ids=["others", "suspects"])
+async def test_where_others_fill_what_is_looked_at_nothing_is_said_of_the_lag(
+    scheduler: Scheduler, notifications: Notifications, expiries: str
+) -> None:
+    await notifications.connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ('other')")
+    earlier = {"next_attempt_at": "now() - interval '9 hours'", "expiries": expiries}
+    await fill(notifications, BOUND + 1, **earlier | {"tenant_id": "'other'"})
+    await fill(notifications, 1, expiries=expiries)
+    (email, *_) = (await stats(scheduler)).lanes
+    assert pair(email.due) == (0, True)
+    assert not email.HasField("lag")
+    await fill(notifications, 1, **earlier | {"next_attempt_at": "now() - interval '10 hours'"})
+    (email, sms, _) = (await stats(scheduler)).lanes
+    assert pair(email.due) == (1, True)
+    assert email.lag.ToTimedelta() >= 10 * HOUR
+    assert (sms.HasField("lag"), sms.lag.ToTimedelta()) == (True, timedelta())
+
+
 async def event(notifications: Notifications, count: int, *, tenant: str = "default", fanned_out: bool = False) -> None:
     await notifications.connection.execute(
         "INSERT INTO notifyqueue.webhook_events (tenant_id, notification_id, status, redrive_count, attempt_count,"

@@ -10,8 +10,8 @@ import pytest
 from shared import auth
 from shared.access import Caller, Role
 from shared.api_keys import ApiKey
-from shared.auth import MAX_GOOD, MAX_REFUSED, REFUSED, REMEMBERED, Callers
-from shared.errors import CredentialInvalid, DatabaseUnavailable
+from shared.auth import MAX_GOOD, MAX_REFUSED, MAX_WAITING, REFUSED, REMEMBERED, Callers
+from shared.errors import CredentialInvalid, DatabaseUnavailable, ServerOverloaded
 from shared.store import StoredKey
 from tests.waiting import settled
 
@@ -265,3 +265,20 @@ async def test_a_caller_that_leaves_takes_nobody_along(callers: Callers, stored:
     await settled()
     stored.gate.set()
     assert (await second).tenant == "default"
+
+
+async def test_no_more_strangers_wait_than_their_bound_and_who_is_known_waits_for_none(
+    callers: Callers, stored: Stored
+) -> None:
+    known = stored.add()
+    await identify(callers, known)
+    stored.gate.clear()
+    first = asyncio.create_task(refused(callers, ApiKey.new()))
+    await settled()
+    waiting = [asyncio.create_task(refused(callers, ApiKey.new())) for _ in range(MAX_WAITING)]
+    await settled()
+    with pytest.raises(ServerOverloaded):
+        await identify(callers, ApiKey.new())
+    assert await accepted(callers, known)
+    stored.gate.set()
+    assert all(await asyncio.gather(first, *waiting))

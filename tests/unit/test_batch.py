@@ -1,13 +1,18 @@
 """Batches: what is told of failures, and what a caller that leaves takes along."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from unittest.mock import Mock
+from uuid import UUID
 
 import pytest
 
-from services.scheduler.batch import MAX_REQUESTS, SLICE, answer_all, check_count
+from services.scheduler.accept import Accepted, Candidate, candidate
+from services.scheduler.batch import MAX_REQUESTS, SLICE, WINDOW, Repetitions, answer_all, check_count
+from services.scheduler.notification import Notification, Request
 from shared.batching import Contention, GroupCommit
-from shared.errors import ApiError, DatabaseUnavailable, Internal, RequestInvalid, ServerOverloaded
+from shared.errors import ApiError, DatabaseUnavailable, Internal, RequestInvalid, ServerOverloaded, Violation
 from tests.waiting import settled
 
 
@@ -100,3 +105,120 @@ async def test_a_large_batch_lets_others_have_their_turns() -> None:
     answers, _ = await asyncio.gather(answer_all(accept, numbers, Telling()), somebody())
     assert answers == list(numbers)
     assert order[-1] == "batch"
+
+
+class Flights:
+    """What a group commit with two flights flew; each lands when it is told to."""
+
+    def __init__(self) -> None:
+        self.flown: list[Sequence[object]] = []
+        self.landing = asyncio.Event()
+        self.group = GroupCommit(self._flush, flights=asyncio.Semaphore(2), key=lambda item: item)
+
+    async def _flush(self, items: Sequence[object]) -> Sequence[object]:
+        self.flown.append(items)
+        await self.landing.wait()
+        return items
+
+
+async def test_a_single_call_waits_for_a_few_groups_however_much_the_batches_have_still_to_bring() -> None:
+    flights, batches = Flights(), 10
+    async with flights.group as group:
+        calls = [
+            asyncio.create_task(answer_all(group.submit, [(batch, n) for n in range(MAX_REQUESTS)], Telling()))
+            for batch in range(batches)
+        ]
+        await settled()
+        before = len(flights.flown)
+        single = asyncio.create_task(group.submit("single"))
+        await settled()
+        flights.landing.set()
+        await single
+        turn = next(number for number, items in enumerate(flights.flown) if "single" in items)
+        assert turn - before <= batches * WINDOW / 500
+        await asyncio.gather(*calls)
+    assert sum(map(len, flights.flown)) == batches * MAX_REQUESTS + 1
+
+
+async def test_twelve_full_batches_at_once_overload_nothing() -> None:
+    flights = Flights()
+    async with flights.group as group:
+        calls = [
+            asyncio.create_task(answer_all(group.submit, [(batch, n) for n in range(MAX_REQUESTS)], Telling()))
+            for batch in range(12)
+        ]
+        await settled()
+        flights.landing.set()
+        for batch, call in enumerate(calls):
+            assert await call == [(batch, n) for n in range(MAX_REQUESTS)]
+
+
+# Repetitions.
+
+
+def asked(key: str = "key", **fields: Any) -> Candidate:
+    said: dict[str, Any] = {"channel": "SMS", "address": "+447700900123", "content": {"text": "Hello"}, "priority": 2}
+    said |= {"due": None, "expiry": None, "at_most_once": False, "category": "", "reference": None, "labels": {}}
+    return candidate(Request(tenant="default", idempotency_key=key, **said | fields))
+
+
+class Queue:
+    """Accepts, with the outcomes that it is given first; answers when it is told to."""
+
+    def __init__(self, *outcomes: Exception) -> None:
+        self.asked: list[Candidate] = []
+        self.gate = asyncio.Event()
+        self._outcomes = list(outcomes)
+
+    async def submit(self, candidate: Candidate) -> Accepted:
+        self.asked.append(candidate)
+        number = len(self.asked)
+        await self.gate.wait()
+        if self._outcomes:
+            raise self._outcomes.pop(0)
+        return Accepted(Mock(Notification, id=UUID(int=number)), replayed=False)
+
+
+async def outcomes(queue: Queue, *candidates: Candidate) -> list[tuple[int, bool] | str]:
+    """The number of the notification and whether it was there, or the reason of a refusal."""
+    accept: Callable[[Candidate], Awaitable[Accepted]] = Repetitions(queue.submit).accept
+    call = asyncio.create_task(answer_all(accept, candidates, Telling()))
+    await settled()
+    queue.gate.set()
+    return [
+        (answer.notification.id.int, answer.replayed) if isinstance(answer, Accepted) else answer.reason
+        for answer in await call
+    ]
+
+
+async def test_a_thousand_of_one_request_are_one_and_the_others_its_repetitions() -> None:
+    queue = Queue()
+    told = await outcomes(queue, *[asked()] * MAX_REQUESTS)
+    assert told == [(1, False), *[(1, True)] * (MAX_REQUESTS - 1)]
+    assert len(queue.asked) == 1
+
+
+async def test_another_request_under_the_same_key_goes_on_its_own_and_in_order() -> None:
+    one, other = asked(), asked(reference="other")
+    queue = Queue()
+    assert await outcomes(queue, one, other, one, other) == [(1, False), (2, False), (1, True), (2, True)]
+    assert queue.asked == [one, other]
+
+
+async def test_the_same_request_under_another_key_goes_on_its_own() -> None:
+    assert await outcomes(Queue(), asked("a"), asked("b")) == [(1, False), (2, False)]
+
+
+async def test_what_is_refused_is_refused_as_often_as_it_is_there() -> None:
+    queue = Queue(RequestInvalid([Violation("ttl", "has passed already")]))
+    assert await outcomes(queue, asked(), asked(), asked("good")) == ["REQUEST_INVALID", "REQUEST_INVALID", (2, False)]
+    assert len(queue.asked) == 2
+
+
+async def test_a_batch_that_is_left_leaves_its_repetitions() -> None:
+    queue = Queue()
+    call = asyncio.create_task(answer_all(Repetitions(queue.submit).accept, [asked()] * 3, Telling()))
+    await settled()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call

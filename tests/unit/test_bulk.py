@@ -7,12 +7,13 @@ from uuid import UUID
 import pytest
 
 from services.scheduler import bulk
-from services.scheduler.bulk import DEFAULT_LIMIT, MAX_LIMIT, Order, Report, limit_of
+from services.scheduler.bulk import DEFAULT_LIMIT, MAX_LIMIT, Ended, Order, Report, limit_of
 from services.scheduler.changes import By
 from services.scheduler.faults import Faults
 from services.scheduler.listing import Filter, Scan
 from services.scheduler.statistics import BOUND, Count
 from shared.errors import RequestInvalid
+from shared.paging import NEWEST
 
 ORDER = Filter(reference="order")
 BY = By("key:1", "why")
@@ -20,10 +21,11 @@ BY = By("key:1", "why")
 
 @dataclass
 class FakeStore:
-    """What fits, slice by slice, newest first; `taken` was claimed when it is to be cancelled."""
+    """What fits, slice by slice, newest first; `taken` was claimed when it is to be cancelled, `held` is locked."""
 
     slices: Sequence[Sequence[int]]
     taken: frozenset[int] = frozenset()
+    held: frozenset[int] = frozenset()
     region: str | None = None
     cancelled: list[int] = field(default_factory=list)
     looked: list[Scan] = field(default_factory=list)
@@ -39,22 +41,29 @@ class FakeStore:
         ids = [UUID(int=id_) for id_ in self.slices[number - 1]]
         return ids, UUID(int=10**9 - number) if number < len(self.slices) else None
 
-    async def cancel_notifications(self, tenant: str, ids: Sequence[UUID], actor: str, note: str) -> int:
+    async def cancel_notifications(self, tenant: str, ids: Sequence[UUID], actor: str, note: str) -> Ended:
         assert By(actor, note) == BY
-        ended = [id_.int for id_ in ids if id_.int not in self.taken]
+        ended = [id_.int for id_ in ids if id_.int not in self.taken | self.held]
         self.cancelled += ended
-        return len(ended)
+        return Ended(len(ended), passed_over=any(id_.int in self.held for id_ in ids))
 
 
 async def cancel(
-    store: FakeStore, limit: int = 3, *, filter_: Filter = ORDER, dry_run: bool = False, has_time: bool = True
+    store: FakeStore,
+    limit: int = 3,
+    *,
+    filter_: Filter = ORDER,
+    dry_run: bool = False,
+    has_time: bool = True,
+    before: UUID = NEWEST,
 ) -> Report:
-    return await bulk.cancel(store, "default", Order(filter_, limit, dry_run), BY, has_time=lambda: has_time)
+    order = Order(filter_, limit, dry_run)
+    return await bulk.cancel(store, "default", order, BY, before=before, has_time=lambda: has_time)
 
 
 async def test_the_newest_are_taken_up_to_the_limit_and_the_rest_is_counted() -> None:
     store = FakeStore([[9, 8, 7, 6], [], [5, 4]])
-    assert await cancel(store) == Report(3, Count(3, at_least=False))
+    assert await cancel(store) == Report(3, Count(3, at_least=False), end=UUID(int=7))
     assert store.cancelled == [9, 8, 7]
 
 
@@ -72,7 +81,7 @@ async def test_older_ones_take_the_place_of_those_that_were_claimed_meanwhile() 
 
 async def test_a_dry_run_counts_and_ends_nothing() -> None:
     store = FakeStore([[9, 8], [7, 6]])
-    assert await cancel(store, dry_run=True) == Report(3, Count(1, at_least=False))
+    assert await cancel(store, dry_run=True) == Report(3, Count(1, at_least=False), end=UUID(int=7))
     assert store.cancelled == []
 
 
@@ -93,7 +102,28 @@ async def test_the_count_stops_where_its_bound_is_passed() -> None:
 
 async def test_when_its_time_is_up_it_tells_what_it_did_and_that_there_may_be_more() -> None:
     store = FakeStore([[9], [8]])
-    assert await cancel(store, has_time=False) == Report(1, Count(0, at_least=True))
+    assert await cancel(store, has_time=False) == Report(1, Count(0, at_least=True), end=UUID(int=10**9 - 1))
+
+
+async def test_a_call_begins_where_it_is_told_to() -> None:
+    store = FakeStore([[5, 4]])
+    await cancel(store, before=UUID(int=7))
+    assert [scan.before.int for scan in store.looked] == [7]
+
+
+async def test_where_a_call_stopped_at_its_limit_the_next_begins_below_the_last_that_was_tried() -> None:
+    store = FakeStore([[9, 8, 7, 6, 5], [4, 3]], taken=frozenset({8}))
+    assert (await cancel(store)).end == UUID(int=6)
+    assert store.cancelled == [9, 7, 6]
+
+
+async def test_where_nothing_is_left_no_call_is_to_go_on() -> None:
+    assert (await cancel(FakeStore([[9, 8], [7]]))).end is None
+
+
+async def test_what_was_passed_over_makes_the_rest_at_least() -> None:
+    store = FakeStore([[9, 8]], held=frozenset({9}))
+    assert await cancel(store) == Report(1, Count(0, at_least=True))
 
 
 async def test_what_was_looked_through_is_told_exactly_however_late_it_is() -> None:

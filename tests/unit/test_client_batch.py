@@ -66,9 +66,9 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def outcomes(
-    server: Callable[[Requests], Awaitable[Sequence[BatchResult]]], count: int, **options: timedelta
+    server: Callable[[Requests], Awaitable[Sequence[BatchResult]]], count: int, patience: timedelta = batch.PATIENCE
 ) -> dict[int, Outcome[int]]:
-    found = [outcome async for outcome in schedule_all(server, requests(count), **options)]
+    found = [outcome async for outcome in schedule_all(server, requests(count), patience=patience)]
     assert len(found) == len({outcome.tag for outcome in found}), "an item has one outcome"
     return {outcome.tag: outcome for outcome in found}
 
@@ -231,3 +231,20 @@ async def test_an_answer_of_another_length_is_no_answer() -> None:
 
     with pytest.raises((NotifyQueueError, ValueError)):
         await outcomes(send, 1)
+
+
+@pytest.mark.usefixtures("pauses")
+async def test_whoever_waits_is_told_why_and_for_how_much_longer() -> None:
+    told: list[tuple[NotifyQueueError, timedelta]] = []
+    tries = iter([AWAY, AWAY])
+
+    async def send(given: Requests) -> Sequence[BatchResult]:
+        if error := next(tries, None):
+            raise error
+        return [accepted(request) for request in given]
+
+    all_ = schedule_all(send, requests(3), on_wait=lambda error, left: told.append((error, left)))
+    assert len([outcome async for outcome in all_]) == 3
+    (first, left), (second, less) = told
+    assert first is second is AWAY
+    assert batch.PATIENCE >= left > less

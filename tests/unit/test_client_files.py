@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,8 +86,11 @@ def test_the_mark_of_a_byte_order_and_other_line_ends_do_no_harm(end: str) -> No
 
 
 def test_what_is_not_utf_8_is_said_to_be_none() -> None:
-    assert problems(b'{"idempotency_key": "\xff"}\n{"idempotency_key": "b"}', "jsonl").keys() == {1}
-    assert problems(b"idempotency_key\n\xff\nb", "csv").keys() == {2}
+    assert problems(b'{"idempotency_key": "\xff"}\n{"idempotency_key": "b"}', "jsonl") == {1: "is not UTF-8"}
+    assert problems(b"idempotency_key,priority\na,\xff\nb,", "csv") == {2: "is not UTF-8"}
+    for header in (b"idempotency_key,\xff", "idempotency_key\n".encode("utf-16")):
+        with pytest.raises(HeaderInvalid, match="not UTF-8"):
+            read(header, "csv")
 
 
 @pytest.mark.parametrize("format_", ["jsonl", "csv"])
@@ -162,7 +166,7 @@ def test_a_quote_that_is_never_closed_ends_at_last() -> None:
     content = "idempotency_key\n" + '"open\n' + "x\n" * 70_000 + "z\n"
     found = problems(content, "csv")
     assert found[2].startswith("is no CSV: field larger than field limit")
-    assert "(up to line " in found[2]
+    assert re.search(r"; a quoted field took [\d,]+ more lines with it, up to line \d+$", found[2])
     assert list(keys(content, "csv").values())[-1] == "z"
 
 
@@ -178,6 +182,8 @@ def test_a_quote_that_is_never_closed_ends_at_last() -> None:
         ("idempotency_key,labels.", "column 2: labels."),
         ("idempotency_key,delay.seconds", "column 2: delay.seconds"),
         ("idempotency_key,", "column 2: without a name"),
+        ("idempotency_key;address", "semicolons: the file must be comma-separated"),
+        ("idempotency_key\taddress", "tabs: the file must be comma-separated"),
         ("idempotency_key,address,address", "twice: address"),
     ],
 )
@@ -203,3 +209,11 @@ def test_no_more_is_read_than_is_wanted() -> None:
 def test_the_format_is_what_the_name_ends_with() -> None:
     found = {name: files.format_of(Path(name)) for name in ("a.CSV", "a.jsonl", "a.ndjson", "a.txt", "-")}
     assert found == {"a.CSV": "csv", "a.jsonl": "jsonl", "a.ndjson": "jsonl", "a.txt": None, "-": None}
+
+
+def test_a_quote_in_the_wrong_place_says_how_many_lines_it_took() -> None:
+    content = 'idempotency_key,reference\na,"open\nb,x\nc,"y"z\nd,x\n'
+    assert problems(content, "csv") == {
+        2: "is no CSV: ',' expected after '\"'; a quoted field took 2 more lines with it, up to line 4"
+    }
+    assert keys(content, "csv") == {5: "d"}

@@ -1,8 +1,8 @@
 """Rates: what two signs of life of the same worker differ by, and nothing else."""
 
 from notifyqueue import Channel
-from notifyqueue.cli.rates import Rate, Rates
-from notifyqueue.v1.scheduler_pb2 import LiveWorker
+from notifyqueue.cli.rates import Backlogs, Rate, Rates
+from notifyqueue.v1.scheduler_pb2 import LaneStats, LiveWorker
 
 EMAIL, SMS = Channel.CHANNEL_EMAIL, Channel.CHANNEL_SMS
 
@@ -40,3 +40,24 @@ def test_a_worker_that_has_gone_counts_no_more_and_a_new_one_not_yet() -> None:
     rates.look([worker("a", 1, email=10)])
     assert rates.look([worker("b", 2, email=5_000)]) == {}
     assert rates.look([worker("b", 3, email=5_010)]) == {EMAIL: Rate(10, 1)}
+
+
+def lane(due: int, scheduled: int = 0, processing: int = 0, *, more: bool = False) -> LaneStats:
+    found = LaneStats(channel=EMAIL)
+    found.due.count, found.scheduled.count, found.processing.count = due, scheduled, processing
+    found.due.at_least = more
+    return found
+
+
+def test_a_backlog_grows_by_all_that_has_not_ended() -> None:
+    backlogs = Backlogs()
+    assert backlogs.look([lane(10)], 100.0) == {}
+    assert backlogs.look([lane(15, 20, 5)], 102.0) == {EMAIL: 15.0}
+    assert backlogs.look([lane(0)], 106.0) == {EMAIL: -10.0}
+
+
+def test_of_a_backlog_that_was_not_counted_to_its_end_nothing_is_known() -> None:
+    backlogs = Backlogs()
+    backlogs.look([lane(10_000, more=True)], 0.0)
+    assert backlogs.look([lane(9_000)], 1.0) == {}
+    assert backlogs.look([lane(10_000, more=True)], 2.0) == {}

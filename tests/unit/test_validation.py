@@ -119,7 +119,7 @@ def test_the_channel_follows_from_the_content() -> None:
 def test_content_is_stored_without_what_is_not_said() -> None:
     assert check(sms(text="\tHello ")).content == {"text": "\tHello "}
     assert check(PUSH).content == {"title": "Hello"}
-    everything: Parts = {"title": "Hello", "body": "How are you?", "data": {"order": "1", "": ""}}
+    everything: Parts = {"title": "Hello", "body": "How are you?", "data": {"order": "1", "note": ""}}
     assert check(replace(PUSH, parts=everything)).content == everything
 
 

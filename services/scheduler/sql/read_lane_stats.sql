@@ -1,11 +1,12 @@
 -- read_lane_stats: how a tenant's lanes stand. Each count looks at no more than 10,001 entries of a class, so it is
 -- exact up to 10,000 and a lower bound beyond, and a flood of urgent ones does not hide how long the others have waited.
--- Suspects stand in an index of their own.
+-- Suspects stand in an index of their own. `lag` is null where others' entries fill what is looked at.
 --   $1 text  tenant; null: all
 SELECT lane.channel, least(due.mine, 10000) AS due, due.seen > 10000 AS due_bounded,
   least(later.mine, 10000) AS scheduled, later.seen > 10000 AS scheduled_bounded,
   least(held.mine, 10000) AS processing, held.seen > 10000 AS processing_bounded,
-  greatest(coalesce(now() - due.oldest, '0'), '0') AS lag
+  CASE WHEN due.oldest IS NULL AND due.seen > 10000 THEN NULL
+    ELSE greatest(coalesce(now() - due.oldest, '0'), '0') END AS lag
 FROM (VALUES ('EMAIL'), ('SMS'), ('PUSH')) AS lane (channel)
 CROSS JOIN LATERAL (
   SELECT count(*) AS seen, count(*) FILTER (WHERE $1::text IS NULL OR n.tenant_id = $1) AS mine,

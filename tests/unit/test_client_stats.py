@@ -1,0 +1,79 @@
+"""How the queue stands, on a terminal of 80 columns: whatever it stands like, nothing of it is cut."""
+
+import io
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from rich.console import Console
+
+from notifyqueue import Channel
+from notifyqueue.cli.rates import Rate
+from notifyqueue.cli.stats import Speeds, board
+from notifyqueue.client import to_timestamp
+from notifyqueue.v1 import process_pb2
+from notifyqueue.v1.scheduler_pb2 import GetQueueStatsResponse
+
+CHANNELS = (Channel.CHANNEL_EMAIL, Channel.CHANNEL_SMS, Channel.CHANNEL_PUSH)
+NOW = datetime.now(UTC)
+REASON = "the provider is moving"
+
+
+def busy() -> GetQueueStatsResponse:
+    """As wide as it gets."""
+    answer = GetQueueStatsResponse()
+    for channel in CHANNELS:
+        lane = answer.lanes.add(channel=channel)
+        for count in (lane.due, lane.scheduled, lane.processing):
+            count.count, count.at_least = 10_000, True
+        lane.lag.FromTimedelta(timedelta(hours=23, minutes=59))
+        lane.lane.open_breaker.cause = "smtp:421"
+        lane.lane.hold_time.FromDatetime(NOW)
+    answer.lanes[0].lane.pause.reason = REASON
+    for _ in range(3):
+        worker = answer.workers.add(worker_id=str(uuid4()), phase=process_pb2.PROCESS_PHASE_DRAINING)
+        worker.start_time.CopyFrom(to_timestamp(NOW - timedelta(hours=23, minutes=59)))
+        worker.heartbeat_time.CopyFrom(to_timestamp(NOW - timedelta(seconds=55.5)))
+        for channel in CHANNELS:
+            worker.lanes.add(channel=channel, concurrency=10_000, in_flight=10_000)
+    return answer
+
+
+def shown(answer: GetQueueStatsResponse, speeds: Speeds | None = None) -> list[str]:
+    console = Console(file=io.StringIO(), width=80, markup=False, highlight=False)
+    console.print(board(answer, speeds or Speeds()))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_nothing_is_cut_at_eighty_columns() -> None:
+    answer = busy()
+    speeds = Speeds({channel: Rate(12_345.6, 1_234.5) for channel in CHANNELS}, dict.fromkeys(CHANNELS, -12345.6))
+    lines = shown(answer, speeds)
+    text = "\n".join(lines)
+    assert max(map(len, lines)) <= 80
+    assert "\u2026" not in text
+    assert text.count("10,000/10,000") == 9
+    assert text.count("DRAINING") == 3
+    assert text.count("10,000+") == 9
+    assert (text.count("12,345.6"), text.count("-12,345.6"), text.count("1,234.5")) == (6, 3, 3)
+    assert text.count("23h 59m") == 6
+    for worker in answer.workers:
+        assert worker.worker_id[:8] in text
+
+
+def test_why_a_lane_does_not_run_is_on_a_line_of_its_own() -> None:
+    answer = busy()
+    answer.lanes[2].lane.Clear()
+    lines = shown(answer)
+    assert [line.split()[-1] for line in lines[1:4]] == ["paused", "breaker", "running"]
+    assert lines[4].startswith("EMAIL: paused since ")
+    assert any(line.startswith("SMS: breaker open since ") for line in lines)
+    assert REASON in "\n".join(lines)
+    assert not any(line.startswith("PUSH: ") for line in lines)
+
+
+def test_a_tenant_sees_how_fast_its_backlog_grows_and_no_workers() -> None:
+    answer = busy()
+    del answer.workers[:]
+    header, *_ = shown(answer, Speeds(backlog={Channel.CHANNEL_SMS: 1.5}))
+    assert header.split() == ["lane", "due", "scheduled", "processing", "lag", "backlog/s", "standing"]
