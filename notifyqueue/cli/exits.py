@@ -65,6 +65,7 @@ ADVICE: Mapping[type[NotifyQueueError], str] = {
     errors.ResourceNotFound: "check the key or id, and that the API key is of the same tenant",
     errors.IdempotencyKeyReused: "look at what has the key with `notifyqueue get`, or choose another key",
     errors.StatusConflict: "see what became of it with `notifyqueue get --timeline`",
+    errors.NoLongerSendable: "send it anew under another key, if it is still wanted",
     errors.RecipientOptedOut: "do not send to them; another category may be allowed",
     errors.AddressSuppressed: "use another address, or have an operator lift the suppression",
     errors.AddressMissing: "give the subscriber an address on this channel, or name one with --to",

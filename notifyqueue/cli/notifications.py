@@ -28,6 +28,17 @@ KeyArgument = Annotated[str | None, typer.Argument(help="Its idempotency key.")]
 IdOption = Annotated[str | None, typer.Option("--id", help="Its id, instead of the key.")]
 Reason = Annotated[str, typer.Option(help="Why, for the timeline.")]
 
+ChannelOption = Annotated[str, typer.Option(metavar="EMAIL|SMS|PUSH")]
+ToOption = Annotated[str, typer.Option(help="To this address, in any spelling. Needs --channel.")]
+SubscriberOption = Annotated[str, typer.Option(help="To this subscriber.")]
+ReferenceOption = Annotated[str, typer.Option(help="With this reference.")]
+SinceOption = Annotated[
+    datetime | None, typer.Option(parser=to_time, metavar="TIME", help="Accepted at this time or later.")
+]
+BeforeOption = Annotated[
+    datetime | None, typer.Option(parser=to_time, metavar="TIME", help="Accepted before this time.")
+]
+
 
 @command()
 async def get(
@@ -39,7 +50,7 @@ async def get(
 ) -> None:
     """Shows one notification."""
     async with session.scheduler() as client:
-        found = await client.get(include_timeline=timeline, **_named(key, id_))
+        found = await client.get(include_timeline=timeline, **to_key(key, id_))
     session.output.show(found, _facts(found))
 
 
@@ -48,28 +59,16 @@ async def list_(
     session: Session,
     *,
     status: Annotated[str, typer.Option(help="PENDING, SENT, FAILED, DEAD_LETTERED and so on.")] = "",
-    channel: Annotated[str, typer.Option(metavar="EMAIL|SMS|PUSH")] = "",
-    to: Annotated[str, typer.Option(help="To this address, in any spelling. Needs --channel.")] = "",
-    subscriber: Annotated[str, typer.Option(help="To this subscriber.")] = "",
-    reference: Annotated[str, typer.Option(help="With this reference.")] = "",
-    since: Annotated[
-        datetime | None, typer.Option(parser=to_time, metavar="TIME", help="Accepted at this time or later.")
-    ] = None,
-    before: Annotated[
-        datetime | None, typer.Option(parser=to_time, metavar="TIME", help="Accepted before this time.")
-    ] = None,
+    channel: ChannelOption = "",
+    to: ToOption = "",
+    subscriber: SubscriberOption = "",
+    reference: ReferenceOption = "",
+    since: SinceOption = None,
+    before: BeforeOption = None,
     limit: Annotated[int, typer.Option(min=0, help="At most this many; 0 is all.")] = 50,
 ) -> None:
     """Shows notifications, newest first."""
-    filter_ = NotificationFilter(
-        status=to_value(Notification.Status, status),
-        channel=to_value(Channel, channel),
-        address=to,
-        subscriber=subscriber,
-        reference=reference,
-        created_since=None if since is None else to_timestamp(since),
-        created_before=None if before is None else to_timestamp(before),
-    )
+    filter_ = to_filter(status, channel, to, subscriber, reference, since, before)
     count = 0
     async with session.scheduler() as client:
         async for found in client.list(filter_, page_size=min(limit or MAX_PAGE, MAX_PAGE)):
@@ -85,7 +84,7 @@ async def list_(
 async def cancel(session: Session, *, key: KeyArgument = None, id_: IdOption = None, reason: Reason = "") -> None:
     """Cancels a notification that no worker has taken."""
     async with session.scheduler() as client:
-        found = await client.cancel(reason=reason, **_named(key, id_))
+        found = await client.cancel(reason=reason, **to_key(key, id_))
     session.output.show(found, f"cancelled {found.notification_id}")
 
 
@@ -110,14 +109,34 @@ async def reschedule(
             due=in_ if at is None else at,
             priority=to_value(Priority, priority),
             reason=reason,
-            **_named(key, id_),
+            **to_key(key, id_),
         )
     session.output.show(
         found, f"rescheduled {found.notification_id}: {enum_name(found, 'priority')}, due {local(found.due_time)}"
     )
 
 
-def _named(key: str | None, id_: str | None) -> Key:
+def to_filter(
+    status: str,
+    channel: str,
+    to: str,
+    subscriber: str,
+    reference: str,
+    since: datetime | None,
+    before: datetime | None,
+) -> NotificationFilter:
+    return NotificationFilter(
+        status=to_value(Notification.Status, status),
+        channel=to_value(Channel, channel),
+        address=to,
+        subscriber=subscriber,
+        reference=reference,
+        created_since=None if since is None else to_timestamp(since),
+        created_before=None if before is None else to_timestamp(before),
+    )
+
+
+def to_key(key: str | None, id_: str | None) -> Key:
     if key is not None and id_ is None:
         return Key(idempotency_key=key)
     if id_ is not None and key is None:
