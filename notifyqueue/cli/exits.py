@@ -76,7 +76,7 @@ ADVICE: Mapping[type[NotifyQueueError], str] = {
     errors.DatabaseUnavailable: f"wait for the server's database, then {AGAIN}",
     errors.ServerDraining: AGAIN,
     errors.CredentialInvalid: "put a valid API key into NOTIFYQUEUE_API_KEY or --api-key-file",
-    errors.RoleMissing: "ask for another key: OPERATOR lists and counts, PLATFORM steers lanes and processes",
+    errors.RoleMissing: "ask for another key: OPERATOR lists, counts and redrives, PLATFORM steers lanes and processes",
     errors.DeadlineExceeded: f"give it longer with --timeout, and {AGAIN}",
     errors.MethodUnknown: "the server is older than this command: update it",
     errors.Internal: "tell those who run the server, with the request id",
