@@ -111,7 +111,8 @@ async def test_what_is_redriven_is_claimed_and_not_redriven_again(
 
     claiming = asyncio.create_task(claim_all())
     counts = await asyncio.gather(*[bulk_redrive(scheduler, 20) for _ in range(OPERATORS)])
-    await claiming
+    async with asyncio.timeout(60):
+        await claiming
     assert sum(counts) == 50
     assert sorted(claimed) == ids
     with pytest.raises(grpc.aio.AioRpcError, match="the notification is PROCESSING"):
