@@ -23,6 +23,8 @@ from notifyqueue.v1.scheduler_pb2 import (
     BatchScheduleNotificationsRequest,
     BulkCancelNotificationsRequest,
     BulkCancelNotificationsResponse,
+    BulkRedriveNotificationsRequest,
+    BulkRedriveNotificationsResponse,
     CancelNotificationRequest,
     GetNotificationRequest,
     GetQueueStatsRequest,
@@ -30,6 +32,7 @@ from notifyqueue.v1.scheduler_pb2 import (
     Lane,
     ListNotificationsRequest,
     PauseLaneRequest,
+    RedriveNotificationRequest,
     RescheduleNotificationRequest,
     ResumeLaneRequest,
     ScheduleNotificationRequest,
@@ -153,6 +156,29 @@ class Client:
             filter=filter_, limit=limit, dry_run=dry_run, reason=reason, page_token=page_token
         )
         return await self._connection.call(self._stub.BulkCancelNotifications, request)
+
+    async def redrive(self, *, reason: str = "", **key: Unpack[Key]) -> Notification:
+        """Sends what is FAILED or DEAD_LETTERED back to be tried again. Raises StatusConflict, NoLongerSendable."""
+        request = RedriveNotificationRequest(**_named(key), reason=reason)
+        answer = await self._connection.call(self._stub.RedriveNotification, request)
+        return answer.notification
+
+    async def bulk_redrive(
+        self,
+        filter_: NotificationFilter,
+        *,
+        limit: int = 0,
+        dry_run: bool = False,
+        reason: str = "",
+        spread_over: timedelta = timedelta(),
+    ) -> BulkRedriveNotificationsResponse:
+        """Sends back at most `limit` of those that fit, oldest first: DEAD_LETTERED ones, unless FAILED are asked for.
+
+        They become due one by one over `spread_over`.
+        """
+        request = BulkRedriveNotificationsRequest(filter=filter_, limit=limit, dry_run=dry_run, reason=reason)
+        request.spread_over.CopyFrom(to_duration(spread_over))
+        return await self._connection.call(self._stub.BulkRedriveNotifications, request)
 
     async def stats(self) -> GetQueueStatsResponse:
         """How much waits, for how long, and how much is under way."""

@@ -7,6 +7,7 @@ NotifyQueueError              any other: of a newer server, or of something betw
 ├── ResourceNotFound          RESOURCE_NOT_FOUND
 ├── IdempotencyKeyReused      IDEMPOTENCY_KEY_REUSED
 ├── StatusConflict            STATUS_CONFLICT
+├── NoLongerSendable          NO_LONGER_SENDABLE
 ├── RecipientOptedOut         RECIPIENT_OPTED_OUT
 ├── AddressSuppressed         ADDRESS_SUPPRESSED
 ├── AddressMissing            ADDRESS_MISSING
@@ -118,6 +119,12 @@ class StatusConflict(NotifyQueueError):
     """`metadata["status"]` is the status that it has."""
 
     of_class = "STATUS_CONFLICT"
+
+
+class NoLongerSendable(NotifyQueueError):
+    """`metadata["cause"]` is EXPIRED or CONTENT_ERASED."""
+
+    of_class = "NO_LONGER_SENDABLE"
 
 
 class RecipientOptedOut(NotifyQueueError):

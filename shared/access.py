@@ -50,6 +50,8 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "notifyqueue.v1.Scheduler/RescheduleNotification": SENDERS,
     "notifyqueue.v1.Scheduler/ListNotifications": OPERATORS,
     "notifyqueue.v1.Scheduler/BulkCancelNotifications": OPERATORS,
+    "notifyqueue.v1.Scheduler/RedriveNotification": OPERATORS,
+    "notifyqueue.v1.Scheduler/BulkRedriveNotifications": OPERATORS,
     "notifyqueue.v1.Scheduler/GetQueueStats": OPERATORS | PLATFORM,
     "notifyqueue.v1.Scheduler/PauseLane": PLATFORM,
     "notifyqueue.v1.Scheduler/ResumeLane": PLATFORM,

@@ -6,6 +6,7 @@ ApiError
 ├── ResourceNotFound        NOT_FOUND            RESOURCE_NOT_FOUND
 ├── IdempotencyKeyReused    ALREADY_EXISTS       IDEMPOTENCY_KEY_REUSED
 ├── StatusConflict          FAILED_PRECONDITION  STATUS_CONFLICT
+├── NoLongerSendable        FAILED_PRECONDITION  NO_LONGER_SENDABLE
 ├── ServerOverloaded        RESOURCE_EXHAUSTED   SERVER_OVERLOADED
 ├── QuotaExceeded           RESOURCE_EXHAUSTED   QUOTA_EXCEEDED
 ├── CredentialInvalid       UNAUTHENTICATED      CREDENTIAL_INVALID
@@ -106,6 +107,19 @@ class StatusConflict(ApiError):
 
     def __init__(self, notification_id: UUID, status: str) -> None:
         super().__init__(f"the notification is {status}", notification_id=str(notification_id), status=status)
+
+
+class NoLongerSendable(ApiError):
+    code = StatusCode.FAILED_PRECONDITION
+    reason = "NO_LONGER_SENDABLE"
+
+    def __init__(self, notification_id: UUID, cause: str) -> None:
+        told = {"EXPIRED": "its time to expire has passed", "CONTENT_ERASED": "its content was erased"}
+        super().__init__(
+            f"the notification cannot be sent any more: {told[cause]}",
+            notification_id=str(notification_id),
+            cause=cause,
+        )
 
 
 class _Later(ApiError):

@@ -18,7 +18,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     "tenants": {"scheduler": "SELECT"},
     "api_keys": {"scheduler": "SELECT", "worker": "SELECT", "dispatcher": "SELECT"},
     "notifications": {"scheduler": "SELECT, INSERT, UPDATE", "worker": "SELECT, UPDATE, DELETE"},
-    "notification_contents": {"scheduler": "INSERT", "worker": "SELECT, DELETE"},
+    "notification_contents": {"scheduler": "SELECT (notification_id), INSERT", "worker": "SELECT, DELETE"},
     "notification_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},
     "lanes": {"scheduler": "SELECT, UPDATE", "worker": "SELECT, UPDATE"},
     "lane_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},

@@ -13,6 +13,7 @@ from notifyqueue.cli.batch import batch
 from notifyqueue.cli.notifications import cancel, get, list_, reschedule
 from notifyqueue.cli.operators import drain, lanes, resume
 from notifyqueue.cli.output import PROGRAM, Output
+from notifyqueue.cli.redrive import redrive
 from notifyqueue.cli.send import send
 from notifyqueue.cli.stats import stats
 
@@ -28,6 +29,7 @@ app.command()(get)
 app.command("list")(list_)
 app.command()(cancel)
 app.command()(reschedule)
+app.command()(redrive)
 app.command()(stats)
 app.command()(lanes)
 app.command()(drain)

@@ -31,6 +31,17 @@ KeyArgument = Annotated[str | None, typer.Argument(help="Its idempotency key.")]
 IdOption = Annotated[str | None, typer.Option("--id", help="Its id, instead of the key.")]
 Reason = Annotated[str, typer.Option(help="Why, for the timeline.")]
 
+ChannelOption = Annotated[str, typer.Option(metavar="EMAIL|SMS|PUSH")]
+ToOption = Annotated[str, typer.Option(help="To this address, in any spelling. Needs --channel.")]
+SubscriberOption = Annotated[str, typer.Option(help="To this subscriber.")]
+ReferenceOption = Annotated[str, typer.Option(help="With this reference.")]
+SinceOption = Annotated[
+    datetime | None, typer.Option(parser=to_time, metavar="TIME", help="Accepted at this time or later.")
+]
+BeforeOption = Annotated[
+    datetime | None, typer.Option(parser=to_time, metavar="TIME", help="Accepted before this time.")
+]
+
 
 @command()
 async def get(
@@ -42,8 +53,8 @@ async def get(
 ) -> None:
     """Shows one notification."""
     async with session.scheduler() as client:
-        with _hinted(key):
-            found = await client.get(include_timeline=timeline, **_named(key, id_))
+        with hinted(key):
+            found = await client.get(include_timeline=timeline, **to_key(key, id_))
     session.output.show(found, _facts(found))
 
 
@@ -52,28 +63,16 @@ async def list_(
     session: Session,
     *,
     status: Annotated[str, typer.Option(help="PENDING, SENT, FAILED, DEAD_LETTERED and so on.")] = "",
-    channel: Annotated[str, typer.Option(metavar="EMAIL|SMS|PUSH")] = "",
-    to: Annotated[str, typer.Option(help="To this address, in any spelling. Needs --channel.")] = "",
-    subscriber: Annotated[str, typer.Option(help="To this subscriber.")] = "",
-    reference: Annotated[str, typer.Option(help="With this reference.")] = "",
-    since: Annotated[
-        datetime | None, typer.Option(parser=to_time, metavar="TIME", help="Accepted at this time or later.")
-    ] = None,
-    before: Annotated[
-        datetime | None, typer.Option(parser=to_time, metavar="TIME", help="Accepted before this time.")
-    ] = None,
+    channel: ChannelOption = "",
+    to: ToOption = "",
+    subscriber: SubscriberOption = "",
+    reference: ReferenceOption = "",
+    since: SinceOption = None,
+    before: BeforeOption = None,
     limit: Annotated[int, typer.Option(min=0, help="At most this many; 0 is all.")] = 50,
 ) -> None:
     """Shows notifications, newest first."""
-    filter_ = NotificationFilter(
-        status=to_value(Notification.Status, status),
-        channel=to_value(Channel, channel),
-        address=to,
-        subscriber=subscriber,
-        reference=reference,
-        created_since=None if since is None else to_timestamp(since),
-        created_before=None if before is None else to_timestamp(before),
-    )
+    filter_ = to_filter(status, channel, to, subscriber, reference, since, before)
     count = 0
     async with session.scheduler() as client:
         async for found in client.list(filter_, page_size=min(limit or MAX_PAGE, MAX_PAGE)):
@@ -89,8 +88,8 @@ async def list_(
 async def cancel(session: Session, *, key: KeyArgument = None, id_: IdOption = None, reason: Reason = "") -> None:
     """Cancels a notification that no worker has taken."""
     async with session.scheduler() as client:
-        with _hinted(key):
-            found = await client.cancel(reason=reason, **_named(key, id_))
+        with hinted(key):
+            found = await client.cancel(reason=reason, **to_key(key, id_))
     session.output.show(found, f"cancelled {found.notification_id}")
 
 
@@ -111,19 +110,39 @@ async def reschedule(
     if at is None and in_ is None and not priority:
         raise typer.BadParameter("one of --at, --in and --priority is needed")
     async with session.scheduler() as client:
-        with _hinted(key):
+        with hinted(key):
             found = await client.reschedule(
                 due=in_ if at is None else at,
                 priority=to_value(Priority, priority),
                 reason=reason,
-                **_named(key, id_),
+                **to_key(key, id_),
             )
     session.output.show(
         found, f"rescheduled {found.notification_id}: {enum_name(found, 'priority')}, due {local(found.due_time)}"
     )
 
 
-def _named(key: str | None, id_: str | None) -> Key:
+def to_filter(
+    status: str,
+    channel: str,
+    to: str,
+    subscriber: str,
+    reference: str,
+    since: datetime | None,
+    before: datetime | None,
+) -> NotificationFilter:
+    return NotificationFilter(
+        status=to_value(Notification.Status, status),
+        channel=to_value(Channel, channel),
+        address=to,
+        subscriber=subscriber,
+        reference=reference,
+        created_since=None if since is None else to_timestamp(since),
+        created_before=None if before is None else to_timestamp(before),
+    )
+
+
+def to_key(key: str | None, id_: str | None) -> Key:
     if key is not None and id_ is None:
         return Key(idempotency_key=key)
     if id_ is not None and key is None:
@@ -132,7 +151,7 @@ def _named(key: str | None, id_: str | None) -> Key:
 
 
 @contextmanager
-def _hinted(key: str | None) -> Iterator[None]:
+def hinted(key: str | None) -> Iterator[None]:
     """An id in the place of the key is found by nobody, and looks right."""
     try:
         yield

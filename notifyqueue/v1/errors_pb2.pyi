@@ -66,6 +66,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNIMPLEMENTED. No such service or method."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 19
     """INTERNAL. A fault of the server; quote the request id."""
+    ERROR_REASON_NO_LONGER_SENDABLE: _ErrorReason.ValueType  # 20
+    """FAILED_PRECONDITION. The notification cannot be sent any more. The metadata names the `cause`: EXPIRED, its time to
+    expire has passed, or CONTENT_ERASED. If it is still wanted, schedule it anew, under another key.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call was refused: the `reason` of the google.rpc.ErrorInfo (domain "notifyqueue") in the status details, and
@@ -116,4 +120,8 @@ ERROR_REASON_METHOD_UNKNOWN: ErrorReason.ValueType  # 18
 """UNIMPLEMENTED. No such service or method."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 19
 """INTERNAL. A fault of the server; quote the request id."""
+ERROR_REASON_NO_LONGER_SENDABLE: ErrorReason.ValueType  # 20
+"""FAILED_PRECONDITION. The notification cannot be sent any more. The metadata names the `cause`: EXPIRED, its time to
+expire has passed, or CONTENT_ERASED. If it is still wanted, schedule it anew, under another key.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -717,6 +717,143 @@ class BulkCancelNotificationsResponse(_message.Message):
 Global___BulkCancelNotificationsResponse: _TypeAlias = BulkCancelNotificationsResponse  # noqa: Y015
 
 @_typing.final
+class RedriveNotificationRequest(_message.Message):
+    """Which notification to send back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTIFICATION_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    notification_id: _builtins.str
+    """Its id."""
+    idempotency_key: _builtins.str
+    """The caller's key."""
+    reason: _builtins.str
+    """Why, for the timeline. At most 255 characters."""
+    def __init__(
+        self,
+        *,
+        notification_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "key", b"key", "notification_id", b"notification_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "key", b"key", "notification_id", b"notification_id", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_key: _TypeAlias = _typing.Literal["notification_id", "idempotency_key"]  # noqa: Y015
+    _WhichOneofArgType_key: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_key) -> _WhichOneofReturnType_key | None: ...
+
+Global___RedriveNotificationRequest: _TypeAlias = RedriveNotificationRequest  # noqa: Y015
+
+@_typing.final
+class RedriveNotificationResponse(_message.Message):
+    """The notification that was sent back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTIFICATION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def notification(self) -> _notification_pb2.Notification:
+        """As it is now: PENDING, or further where a worker was quick. `provider_code` is still of the last attempt that failed."""
+
+    def __init__(
+        self,
+        *,
+        notification: _notification_pb2.Notification | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["notification", b"notification"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["notification", b"notification"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveNotificationResponse: _TypeAlias = RedriveNotificationResponse  # noqa: Y015
+
+@_typing.final
+class BulkRedriveNotificationsRequest(_message.Message):
+    """Which notifications to send back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SPREAD_OVER_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """At most this many. 0 means 100; at most 1,000."""
+    dry_run: _builtins.bool
+    """Only count."""
+    reason: _builtins.str
+    """Why, for the timelines. At most 255 characters."""
+    @_builtins.property
+    def filter(self) -> _notification_pb2.NotificationFilter:
+        """Required, with at least one condition besides `status`, which is DEAD_LETTERED where it is left out. FAILED ones, of
+        which few are helped by trying again, have to be asked for.
+        """
+
+    @_builtins.property
+    def spread_over(self) -> _duration_pb2.Duration:
+        """Over how long they are spread, so that a provider which has just recovered is not flooded: they become due one by one,
+        equally far apart, the oldest at once. 0 to 24 hours. Default: 0, all at once. Those that would expire before their
+        turn stay as they are.
+        """
+
+    def __init__(
+        self,
+        *,
+        filter: _notification_pb2.NotificationFilter | None = ...,
+        limit: _builtins.int = ...,
+        dry_run: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        spread_over: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "spread_over", b"spread_over"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter", "limit", b"limit", "reason", b"reason", "spread_over", b"spread_over"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BulkRedriveNotificationsRequest: _TypeAlias = BulkRedriveNotificationsRequest  # noqa: Y015
+
+@_typing.final
+class BulkRedriveNotificationsResponse(_message.Message):
+    """What was sent back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REDRIVEN_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
+    PASSED_OVER_FIELD_NUMBER: _builtins.int
+    redriven: _builtins.int
+    """How many were redriven, or with `dry_run` would be."""
+    passed_over: _builtins.int
+    """How many fit and were passed over, as far as it looked."""
+    @_builtins.property
+    def remaining(self) -> Global___BoundedCount:
+        """How many more could be. Counted up to 10,000, or as far as half of the call's time went: `at_least` says that there
+        may be more, and calling again goes on with them.
+        """
+
+    def __init__(
+        self,
+        *,
+        redriven: _builtins.int = ...,
+        remaining: Global___BoundedCount | None = ...,
+        passed_over: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["remaining", b"remaining"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["passed_over", b"passed_over", "redriven", b"redriven", "remaining", b"remaining"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BulkRedriveNotificationsResponse: _TypeAlias = BulkRedriveNotificationsResponse  # noqa: Y015
+
+@_typing.final
 class PauseLaneRequest(_message.Message):
     """Which lane to pause."""
 

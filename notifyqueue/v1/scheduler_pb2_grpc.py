@@ -70,6 +70,16 @@ class SchedulerStub:
                 request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.BulkCancelNotificationsRequest.SerializeToString,
                 response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.BulkCancelNotificationsResponse.FromString,
                 _registered_method=True)
+        self.RedriveNotification = channel.unary_unary(
+                '/notifyqueue.v1.Scheduler/RedriveNotification',
+                request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.RedriveNotificationRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.RedriveNotificationResponse.FromString,
+                _registered_method=True)
+        self.BulkRedriveNotifications = channel.unary_unary(
+                '/notifyqueue.v1.Scheduler/BulkRedriveNotifications',
+                request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.BulkRedriveNotificationsRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.BulkRedriveNotificationsResponse.FromString,
+                _registered_method=True)
         self.GetQueueStats = channel.unary_unary(
                 '/notifyqueue.v1.Scheduler/GetQueueStats',
                 request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.GetQueueStatsRequest.SerializeToString,
@@ -148,6 +158,28 @@ class SchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RedriveNotification(self, request, context):
+        """Sends a notification that is FAILED or DEAD_LETTERED back to be tried again, at once, as if it never had been: with
+        all its attempts, under the same delivery key, and with an event of its own when it ends again. That an earlier
+        attempt may have delivered it is the operator's decision, also where it asked for `at_most_once`: with a provider that
+        does not deduplicate, an OUTCOME_UNKNOWN that is redriven may arrive twice. `expire_time` stays as it is.
+        Redriving again what waits since a redrive answers it unchanged, so after a lost answer the call may be repeated;
+        anything else is STATUS_CONFLICT with the status it has. What has expired, or whose content was erased (of what has
+        an `expire_time`, soon after it ended), is NO_LONGER_SENDABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BulkRedriveNotifications(self, request, context):
+        """Sends back notifications that fit a filter, oldest first, each as RedriveNotification does, and any number of callers
+        at once redrive each one once. Passed over are those that it would find NO_LONGER_SENDABLE, and those that asked for
+        `at_most_once` and may have been delivered: about these an operator decides one by one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetQueueStats(self, request, context):
         """How much waits, for how long, and how much is under way: the tenant's, or with a PLATFORM key everybody's.
         """
@@ -207,6 +239,16 @@ def add_SchedulerServicer_to_server(servicer, server):
                     servicer.BulkCancelNotifications,
                     request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.BulkCancelNotificationsRequest.FromString,
                     response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.BulkCancelNotificationsResponse.SerializeToString,
+            ),
+            'RedriveNotification': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedriveNotification,
+                    request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.RedriveNotificationRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.RedriveNotificationResponse.SerializeToString,
+            ),
+            'BulkRedriveNotifications': grpc.unary_unary_rpc_method_handler(
+                    servicer.BulkRedriveNotifications,
+                    request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.BulkRedriveNotificationsRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.BulkRedriveNotificationsResponse.SerializeToString,
             ),
             'GetQueueStats': grpc.unary_unary_rpc_method_handler(
                     servicer.GetQueueStats,
@@ -414,6 +456,60 @@ class Scheduler:
             '/notifyqueue.v1.Scheduler/BulkCancelNotifications',
             notifyqueue_dot_v1_dot_scheduler__pb2.BulkCancelNotificationsRequest.SerializeToString,
             notifyqueue_dot_v1_dot_scheduler__pb2.BulkCancelNotificationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedriveNotification(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/notifyqueue.v1.Scheduler/RedriveNotification',
+            notifyqueue_dot_v1_dot_scheduler__pb2.RedriveNotificationRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_scheduler__pb2.RedriveNotificationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BulkRedriveNotifications(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/notifyqueue.v1.Scheduler/BulkRedriveNotifications',
+            notifyqueue_dot_v1_dot_scheduler__pb2.BulkRedriveNotificationsRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_scheduler__pb2.BulkRedriveNotificationsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,20 @@ class SchedulerStub:
     """Cancels notifications that fit a filter and are PENDING, newest first. It works in parts: what it has cancelled
     stays so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
     """
+    RedriveNotification: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RedriveNotificationRequest, _scheduler_pb2.RedriveNotificationResponse]
+    """Sends a notification that is FAILED or DEAD_LETTERED back to be tried again, at once, as if it never had been: with
+    all its attempts, under the same delivery key, and with an event of its own when it ends again. That an earlier
+    attempt may have delivered it is the operator's decision, also where it asked for `at_most_once`: with a provider that
+    does not deduplicate, an OUTCOME_UNKNOWN that is redriven may arrive twice. `expire_time` stays as it is.
+    Redriving again what waits since a redrive answers it unchanged, so after a lost answer the call may be repeated;
+    anything else is STATUS_CONFLICT with the status it has. What has expired, or whose content was erased (of what has
+    an `expire_time`, soon after it ended), is NO_LONGER_SENDABLE.
+    """
+    BulkRedriveNotifications: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.BulkRedriveNotificationsRequest, _scheduler_pb2.BulkRedriveNotificationsResponse]
+    """Sends back notifications that fit a filter, oldest first, each as RedriveNotification does, and any number of callers
+    at once redrive each one once. Passed over are those that it would find NO_LONGER_SENDABLE, and those that asked for
+    `at_most_once` and may have been delivered: about these an operator decides one by one.
+    """
     GetQueueStats: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetQueueStatsRequest, _scheduler_pb2.GetQueueStatsResponse]
     """How much waits, for how long, and how much is under way: the tenant's, or with a PLATFORM key everybody's."""
     PauseLane: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.PauseLaneRequest, _scheduler_pb2.PauseLaneResponse]
@@ -122,6 +136,32 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_scheduler_pb2.BulkCancelNotificationsResponse]:
         """Cancels notifications that fit a filter and are PENDING, newest first. It works in parts: what it has cancelled
         stays so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
+        """
+
+    @_abc_1.abstractmethod
+    def RedriveNotification(
+        self,
+        request: _scheduler_pb2.RedriveNotificationRequest,
+        context: _aio.ServicerContext[_scheduler_pb2.RedriveNotificationRequest, _abc.Awaitable[_scheduler_pb2.RedriveNotificationResponse]],
+    ) -> _abc.Awaitable[_scheduler_pb2.RedriveNotificationResponse]:
+        """Sends a notification that is FAILED or DEAD_LETTERED back to be tried again, at once, as if it never had been: with
+        all its attempts, under the same delivery key, and with an event of its own when it ends again. That an earlier
+        attempt may have delivered it is the operator's decision, also where it asked for `at_most_once`: with a provider that
+        does not deduplicate, an OUTCOME_UNKNOWN that is redriven may arrive twice. `expire_time` stays as it is.
+        Redriving again what waits since a redrive answers it unchanged, so after a lost answer the call may be repeated;
+        anything else is STATUS_CONFLICT with the status it has. What has expired, or whose content was erased (of what has
+        an `expire_time`, soon after it ended), is NO_LONGER_SENDABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def BulkRedriveNotifications(
+        self,
+        request: _scheduler_pb2.BulkRedriveNotificationsRequest,
+        context: _aio.ServicerContext[_scheduler_pb2.BulkRedriveNotificationsRequest, _abc.Awaitable[_scheduler_pb2.BulkRedriveNotificationsResponse]],
+    ) -> _abc.Awaitable[_scheduler_pb2.BulkRedriveNotificationsResponse]:
+        """Sends back notifications that fit a filter, oldest first, each as RedriveNotification does, and any number of callers
+        at once redrive each one once. Passed over are those that it would find NO_LONGER_SENDABLE, and those that asked for
+        `at_most_once` and may have been delivered: about these an operator decides one by one.
         """
 
     @_abc_1.abstractmethod

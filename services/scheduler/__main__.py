@@ -3,7 +3,7 @@
 import asyncio
 from datetime import timedelta
 
-from services.scheduler import accept, changes, rpc
+from services.scheduler import accept, changes, redrives, rpc
 from services.scheduler.settings import Settings
 from services.scheduler.store import Store
 from shared.batching import GroupCommit
@@ -39,6 +39,7 @@ async def start(process: Process, settings: Settings) -> None:
         store,
         group,
         changes.Rescheduling(store, on_due=wake, soon=soon),
+        redrives.Redriving(store, max_attempts=settings.max_attempts, on_due=wake),
         Pages(settings.secret(), "notifications"),
         Pages(settings.secret(), "cancellations"),
         call_timeout=settings.call_timeout,

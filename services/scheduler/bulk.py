@@ -51,10 +51,11 @@ class Store(Regions, Protocol):
     async def cancel_notifications(self, tenant: str, ids: Sequence[UUID], actor: str, note: str) -> Ended: ...
 
 
-def limit_of(faults: Faults, filter_: Filter, limit: int) -> int:
-    """How many at most, after a look at whether it may be done at all."""
-    if filter_.status not in (None, "PENDING"):
-        faults.add("filter.status", "must be STATUS_PENDING, or left out")
+def limit_of(faults: Faults, filter_: Filter, limit: int, statuses: Sequence[str] = ("PENDING",)) -> int:
+    """How many at most, after a look at whether it may be done at all, to what is in one of these statuses."""
+    if filter_.status not in (None, *statuses):
+        named = " or ".join(f"STATUS_{status}" for status in statuses)
+        faults.add("filter.status", f"must be {named}, or left out")
     if replace(filter_, status=None) == Filter():
         faults.add("filter", "needs a condition, besides the status")
     if not 0 <= limit <= MAX_LIMIT:

@@ -9,6 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 
 from notifyqueue.v1 import errors_pb2, notification_pb2, scheduler_pb2
+from services.scheduler import redrives
 from services.scheduler.accept import Accepted
 from services.scheduler.addresses import CANONICAL
 from services.scheduler.bulk import Order, Report, limit_of
@@ -17,6 +18,7 @@ from services.scheduler.contents import Parts
 from services.scheduler.faults import Faults
 from services.scheduler.listing import Filter
 from services.scheduler.notification import HistoryEntry, Notification
+from services.scheduler.statistics import Count
 from services.scheduler.validation import CHANNELS, MAX_REASON, MAX_REFERENCE, Draft
 from shared.errors import ApiError
 
@@ -87,10 +89,30 @@ def bulk_order(request: scheduler_pb2.BulkCancelNotificationsRequest) -> tuple[O
 
 
 def bulk_report(report: Report, next_page_token: str) -> scheduler_pb2.BulkCancelNotificationsResponse:
-    remaining = scheduler_pb2.BoundedCount(count=report.remaining.count, at_least=report.remaining.at_least)
     return scheduler_pb2.BulkCancelNotificationsResponse(
-        cancelled=report.cancelled, remaining=remaining, next_page_token=next_page_token
+        cancelled=report.cancelled, remaining=_bounded(report.remaining), next_page_token=next_page_token
     )
+
+
+def redrive_order(request: scheduler_pb2.BulkRedriveNotificationsRequest) -> tuple[redrives.Order, str]:
+    """What to redrive, and why. Raises RequestInvalid."""
+    faults = Faults()
+    filter_ = _filter(faults, request.filter)
+    spread_over = request.spread_over.ToTimedelta()
+    order = redrives.order_of(faults, filter_, request.limit, spread_over, dry_run=request.dry_run)
+    faults.length("reason", request.reason, MAX_REASON)
+    faults.raise_any()
+    return order, request.reason
+
+
+def redrive_report(report: redrives.Report) -> scheduler_pb2.BulkRedriveNotificationsResponse:
+    return scheduler_pb2.BulkRedriveNotificationsResponse(
+        redriven=report.redriven, remaining=_bounded(report.remaining), passed_over=report.passed_over
+    )
+
+
+def _bounded(count: Count) -> scheduler_pb2.BoundedCount:
+    return scheduler_pb2.BoundedCount(count=count.count, at_least=count.at_least)
 
 
 def batch_result(answer: Accepted | ApiError) -> scheduler_pb2.BatchResult:

@@ -4,7 +4,18 @@ from collections.abc import Callable
 from functools import partial
 
 from notifyqueue.v1 import scheduler_pb2, scheduler_pb2_grpc
-from services.scheduler import accept, batch, bulk, changes, lanes, listing, messages, messages_stats, validation
+from services.scheduler import (
+    accept,
+    batch,
+    bulk,
+    changes,
+    lanes,
+    listing,
+    messages,
+    messages_stats,
+    redrives,
+    validation,
+)
 from services.scheduler.store import Store
 from shared import shape, wire
 from shared.batching import GroupCommit
@@ -26,6 +37,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         store: Store,
         accepting: GroupCommit[accept.Candidate, accept.Answer],
         rescheduling: changes.Rescheduling,
+        redriving: redrives.Redriving,
         pages: Pages,
         cancellations: Pages,
         *,
@@ -37,6 +49,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         self._store = store
         self._accepting = accepting
         self._rescheduling = rescheduling
+        self._redriving = redriving
         self._pages = pages
         self._cancellations = cancellations
         self._on_end = on_end
@@ -129,6 +142,22 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
                 self._on_end()
         token = self._cancellations.token(_tenant(), binding, report.end) if report.end else ""
         return messages.bulk_report(report, token)
+
+    async def RedriveNotification(
+        self, request: scheduler_pb2.RedriveNotificationRequest, context: Context
+    ) -> scheduler_pb2.RedriveNotificationResponse:
+        key = validation.key_of(*messages.chosen(request, "key"))
+        by = changes.By(_actor(), validation.short("reason", request.reason))
+        redriven = await self._redriving.redrive(_tenant(), key, by)
+        return scheduler_pb2.RedriveNotificationResponse(notification=messages.notification(redriven))
+
+    async def BulkRedriveNotifications(
+        self, request: scheduler_pb2.BulkRedriveNotificationsRequest, context: Context
+    ) -> scheduler_pb2.BulkRedriveNotificationsResponse:
+        order, reason = messages.redrive_order(request)
+        by, half_time = changes.By(_actor(), reason), self._half_time()
+        report = await self._redriving.redrive_all(_tenant(), order, by, has_time=lambda: tick() < half_time)
+        return messages.redrive_report(report)
 
     async def GetQueueStats(
         self, request: scheduler_pb2.GetQueueStatsRequest, context: Context

@@ -11,10 +11,11 @@ import asyncpg
 
 from services.scheduler.accept import Candidate, Facts, Key, Known
 from services.scheduler.bulk import Ended
-from services.scheduler.changes import Schedule
+from services.scheduler.changes import By, Schedule
 from services.scheduler.lanes import Lane, LiveLane, LiveWorker, OpenBreaker, Pause
 from services.scheduler.listing import Filter, Scan, leading
 from services.scheduler.notification import HistoryEntry, Notification, Request
+from services.scheduler.redrives import Dead, Slice, Tried
 from services.scheduler.statistics import Count, LaneStats, WebhookStats
 from shared.database import Executor, Locked, Statements, columns
 
@@ -67,10 +68,39 @@ class Store:
         try:
             rows = await self._executor.fetch(sql["cancel_notifications"], *args)
         except Locked:  # by one row's lock all would wait; without that row, the others are cancelled
-            passing = sql["cancel_notifications"].replace("FOR UPDATE\n", "FOR UPDATE SKIP LOCKED\n")
-            rows = await self._executor.fetch(passing, *args)
+            rows = await self._executor.fetch(_passing(sql["cancel_notifications"]), *args)
             return Ended(rows[0]["cancelled"], passed_over=rows[0]["cancelled"] < len(ids))
         return Ended(rows[0]["cancelled"])
+
+    async def find_dead(self, tenant: str, filter_: Filter, scan: Scan) -> Slice:
+        """What fits among the oldest that are in the filter's status, which is FAILED or DEAD_LETTERED."""
+        rows = await self._executor.fetch(
+            sql["find_dead"].replace("'DEAD_LETTERED'", f"'{filter_.status}'"),
+            tenant,
+            scan.before,
+            scan.after,
+            filter_.channel,
+            filter_.address,
+            filter_.reference,
+            filter_.created_since,
+            filter_.created_before,
+        )
+        dead = list(map(Dead, rows[0]["ids"], rows[0]["revisions"]))
+        return Slice(dead, rows[0]["passed_over"], rows[0]["scan_end"])
+
+    async def redrive_notifications(
+        self, tenant: str, turns: Mapping[Dead, timedelta], max_attempts: int, by: By, *, pass_locked: bool
+    ) -> Mapping[UUID, Tried]:
+        """What became of each that there is. `pass_locked`: of what somebody keeps locked, nothing is said."""
+        asked = sorted(((dead.id, dead.revision, turn) for dead, turn in turns.items()), key=lambda row: row[0])
+        args = (tenant, *columns(asked, 3), max_attempts, by.actor, by.note)
+        try:
+            rows = await self._executor.fetch(sql["redrive_notifications"], *args)
+        except Locked:
+            if not pass_locked:
+                raise
+            rows = await self._executor.fetch(_passing(sql["redrive_notifications"]), *args)
+        return {row["id"]: Tried(row["channel"], row["status"], row["redrive_count"], row["obstacle"]) for row in rows}
 
     async def read_schedule(self, tenant: str, notification_id: UUID) -> Schedule | None:
         rows = await self._executor.fetch(sql["read_schedule"], tenant, notification_id)
@@ -156,6 +186,10 @@ class Store:
 
     async def read_workers(self) -> Sequence[LiveWorker]:
         return [_worker(row) for row in await self._executor.fetch(sql["read_workers"])]
+
+
+def _passing(statement: str) -> str:
+    return statement.replace("FOR UPDATE\n", "FOR UPDATE SKIP LOCKED\n")
 
 
 def _led(statement: str, filter_: Filter, **parameters: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sandbox.plan import PORTS
 from tests.e2e.conftest import ROOT, Up, up
+from tests.waiting import eventually
 
 PAGE = ROOT / "docs/cli.md"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -16,6 +17,9 @@ ENVIRONMENT = {
     "NOTIFYQUEUE_WORKER_ADDRESS": "worker",
     "NOTIFYQUEUE_DISPATCHER_ADDRESS": "dispatcher",
 }
+
+# By the script in its address, once.
+REFUSED = "notifyqueue send --key order-16-shipped --to dot-554x1+ann@example.com --subject Hello --text Hello"
 
 
 async def run(running: Up, folder: Path, before: str, script: str) -> str:
@@ -42,7 +46,7 @@ async def test_everything_works_as_the_page_says(state: Path, tmp_path: Path) ->
         script if language == "sh" else f"python - <<'END'\n{script}END\n"
         for language, script in BLOCK.findall(PAGE.read_text())
     ]
-    before, one, later, file, stats, platform, programs, python = blocks
+    before, one, later, dead, file, stats, platform, programs, python = blocks
     async with up(state) as running:
 
         async def told(script: str) -> list[str]:
@@ -52,6 +56,18 @@ async def test_everything_works_as_the_page_says(state: Path, tmp_path: Path) ->
         assert sent[0].startswith("accepted ")
         assert sent[-1].endswith("order-17-shipped")
         assert [line.split()[0] for line in await told(later)] == ["accepted", "rescheduled", "cancelled"]
+
+        async def refused_is(status: str) -> bool:
+            (found,) = map(json.loads, await told("notifyqueue get order-16-shipped --json"))
+            return bool(found["status"] == f"STATUS_{status}")
+
+        await told(REFUSED)
+        await eventually(lambda: refused_is("FAILED"), within=30)
+        listed, *redriven = await told(dead)
+        assert listed.endswith("order-16-shipped")
+        assert redriven == ["would redrive 1, 0 left", "redriven 1, 0 left"]
+        await eventually(lambda: refused_is("SENT"), within=30)
+
         first, second = await told(file)
         assert first.startswith("accepted 2 in ")
         assert second.startswith("accepted 0, already accepted 2 in ")

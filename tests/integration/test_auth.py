@@ -26,6 +26,7 @@ from shared.wire import Encoded
 from tests.conftest import login
 from tests.integration.tcp_proxy import TcpProxy
 from tests.integration.test_dispatcher_rig import Receiver
+from tests.integration.test_get_list_cancel import STATUSES
 from tests.keyed import METHODS, Keyed, Metadata, Owner, bearer, start_keyed, with_other_secret
 from tests.notifications import Notifications
 from tests.waiting import eventually
@@ -53,7 +54,7 @@ def notification(key: str) -> dict[str, Any]:
     return {"idempotency_key": key, "address": "someone@example.com", "email": EMAIL, "delay": "3600s"}
 
 
-def requests(notification_id: str, endpoint_id: str) -> dict[str, Mapping[str, Any]]:
+def requests(notification_id: str, dead_id: str, endpoint_id: str) -> dict[str, Mapping[str, Any]]:
     """For every RPC one that does something, if it may."""
     return {
         f"{SCHEDULER}/ScheduleNotification": notification("new"),
@@ -64,6 +65,10 @@ def requests(notification_id: str, endpoint_id: str) -> dict[str, Mapping[str, A
         f"{SCHEDULER}/ListNotifications": {},
         f"{SCHEDULER}/BulkCancelNotifications": {
             "filter": {"channel": "CHANNEL_EMAIL", "address": "someone@example.com"}
+        },
+        f"{SCHEDULER}/RedriveNotification": {"notification_id": dead_id},
+        f"{SCHEDULER}/BulkRedriveNotifications": {
+            "filter": {"channel": "CHANNEL_EMAIL", "address": "someone@example.com", "status": "STATUS_FAILED"}
         },
         f"{SCHEDULER}/GetQueueStats": {},
         f"{SCHEDULER}/PauseLane": {"channel": "CHANNEL_PUSH", "reason": "a test"},
@@ -86,11 +91,13 @@ async def asked(keyed: Keyed, owner: Owner, notifications: Notifications) -> dic
     key = await owner.key(Role.ADMIN)
     endpoint: Any = await keyed.call(f"{DISPATCHER}/CreateEndpoint", bearer(key), {"url": "http://127.0.0.1:9/"})
     notification_id = await notifications.insert("known", due_in=HOUR)
-    return requests(str(notification_id), endpoint.endpoint.endpoint_id)
+    failed = {"status": "FAILED", **STATUSES["FAILED"]}
+    dead_id, _ = [await notifications.insert(key, **failed) for key in ("dead", "dead too")]
+    return requests(str(notification_id), str(dead_id), endpoint.endpoint.endpoint_id)
 
 
 def test_the_matrix_has_every_rpc() -> None:
-    assert requests("", "").keys() == METHODS.keys() == ACCESS.keys()
+    assert requests("", "", "").keys() == METHODS.keys() == ACCESS.keys()
 
 
 async def bad_keys(owner: Owner) -> dict[tuple[str, str], Metadata]:
@@ -147,7 +154,7 @@ async def test_another_tenants_ids_and_keys_are_not_found_and_stay_as_they_are(
         if "notification_id" in request
     }
     cases = [(method, request, role) for kind in (by_id, by_key) for method, request in kind.items() for role in Role]
-    assert len(by_id) == 4
+    assert len(by_id) == 5
     before = await owner.everything()
     told = [await keyed.told(method, theirs[role], _set(request)) for method, request, role in cases]
     assert told == ["RESOURCE_NOT_FOUND" if permits(method, role) else "ROLE_MISSING" for method, _, role in cases]

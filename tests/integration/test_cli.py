@@ -1,9 +1,11 @@
 """The command line against the real scheduler, which is a process of its own: what it prints, and how it ends."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from tests.command_line import CommandLine
@@ -55,6 +57,51 @@ def test_the_life_of_a_notification(cli: CommandLine) -> None:
     assert [each["idempotency_key"] for each in listed.records] == ["order-17"]
     none = cli("list", "--status", "sent")
     assert (none.code, none.out, none.err) == (0, "", "none\n")
+
+
+DIES = (
+    "UPDATE notifyqueue.notifications SET status = 'DEAD_LETTERED', failure_reason = 'ATTEMPTS_EXHAUSTED', "
+    "finished_at = now() WHERE idempotency_key = ANY ($1)"
+)
+
+
+def test_what_died_is_sent_back_alone_or_with_others(cli: CommandLine, database_url: str) -> None:
+    keys = [f"order-{number}" for number in range(4)]
+    ids = [cli("send", "--key", key, *MAIL, "--json").record["notification"]["notification_id"] for key in keys]
+    early = cli("redrive", "order-0")
+    assert (early.code, "STATUS_CONFLICT" in early.err) == (73, True)
+    asyncio.run(execute(database_url, DIES, keys))
+
+    alone = cli("redrive", "order-0", "--reason", "it is back")
+    assert (alone.code, alone.out, alone.err) == (0, f"redriven {ids[0]}\n", "")
+    told = cli("get", "--id", ids[0], "--timeline").out
+    assert "REDRIVEN, anonymous, it is back" in told
+
+    which = ("--status", "dead-lettered", "--channel", "email", "--to", "you@example.com", "--since", "2020-01-01")
+    assert cli("redrive", *which, "--dry-run", "--limit", "2").out == "would redrive 2, 1 left\n"
+    some = cli("redrive", *which, "--limit", "2", "--spread-over", "10m", "--json")
+    assert (some.code, some.record["redriven"], some.record["remaining"]["count"]) == (0, 2, "1")
+    asyncio.run(execute(database_url, "DELETE FROM notifyqueue.notification_contents WHERE $1::text[] <> '{}'", keys))
+    assert cli("redrive", "--channel", "email").out == "redriven 0, 0 left, 1 passed over\n"
+    gone = cli("redrive", "order-3")
+    assert (gone.code, "NO_LONGER_SENDABLE" in gone.err, "under another key" in gone.err) == (73, True, True)
+
+
+async def execute(url: str, statement: str, keys: list[str]) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement, keys)
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("order-1", "--channel", "email"), ("--id", "x", "--dry-run"), ("order-1", "--spread-over", "10m")],
+)
+def test_a_redrive_is_of_one_or_by_a_filter(cli: CommandLine, arguments: tuple[str, ...]) -> None:
+    refused = cli("redrive", *arguments)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
 
 
 def test_a_repetition_says_so_and_another_request_is_a_conflict(cli: CommandLine) -> None:

@@ -13,7 +13,16 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
 from grpc import StatusCode
 
-from notifyqueue import Client, EmailContent, NotifyQueueError, ScheduleNotificationRequest, connect, errors
+from notifyqueue import (
+    Client,
+    EmailContent,
+    Notification,
+    NotificationFilter,
+    NotifyQueueError,
+    ScheduleNotificationRequest,
+    connect,
+    errors,
+)
 from notifyqueue.errors import Violation
 from notifyqueue.processes import connect_dispatcher, connect_worker
 from notifyqueue.v1 import dispatcher_pb2, process_pb2, scheduler_pb2, worker_pb2
@@ -200,7 +209,7 @@ async def test_a_page_is_asked_for_when_it_is_wanted(server: Scripted, client: C
 
 @pytest.mark.parametrize("key", [{}, {"notification_id": "a", "idempotency_key": "b"}])
 async def test_a_notification_has_one_name(client: Client, key: dict[str, str]) -> None:
-    for call in (client.get, client.cancel, client.reschedule):
+    for call in (client.get, client.cancel, client.reschedule, client.redrive):
         with pytest.raises(TypeError, match="exactly one"):
             await call(**key)  # type: ignore[arg-type]
 
@@ -208,6 +217,24 @@ async def test_a_notification_has_one_name(client: Client, key: dict[str, str]) 
 async def test_a_time_without_a_zone_is_refused(client: Client) -> None:
     with pytest.raises(ValueError, match="zone"):
         await client.reschedule(idempotency_key="a", due=dt.datetime(2027, 3, 1))  # noqa: DTZ001
+
+
+async def test_what_died_is_sent_back_by_its_name_or_by_a_filter(server: Scripted, client: Client) -> None:
+    done = scheduler_pb2.RedriveNotificationResponse(notification=Notification(redrive_count=1))
+    server.answers("RedriveNotification", done)
+    server.answers("BulkRedriveNotifications", scheduler_pb2.BulkRedriveNotificationsResponse(redriven=3))
+    assert (await client.redrive(idempotency_key="a", reason="why")).redrive_count == 1
+    filter_ = NotificationFilter(reference="order")
+    answer = await client.bulk_redrive(filter_, limit=3, reason="why", spread_over=timedelta(minutes=10))
+    assert answer.redriven == 3
+    assert server.asked["RedriveNotification"] == [
+        scheduler_pb2.RedriveNotificationRequest(idempotency_key="a", reason="why")
+    ]
+    assert server.asked["BulkRedriveNotifications"] == [
+        scheduler_pb2.BulkRedriveNotificationsRequest(
+            filter=filter_, limit=3, reason="why", spread_over=Duration(seconds=600)
+        )
+    ]
 
 
 async def test_a_drain_may_take_longer_than_other_calls(server: Scripted) -> None:

@@ -16,8 +16,10 @@ import pytest
 from sandbox.postgres import Postgres
 from services.scheduler.accept import Candidate, candidate
 from services.scheduler.bulk import Ended
+from services.scheduler.changes import By
 from services.scheduler.listing import OLDEST, SCANNED, Filter, Scan
 from services.scheduler.notification import Request
+from services.scheduler.redrives import Dead
 from services.scheduler.statistics import BOUND, Count
 from services.scheduler.store import RARE_STATUSES, Store
 from shared.migrations import migrate
@@ -68,6 +70,9 @@ CROSS JOIN LATERAL (
 ) AS said
 CROSS JOIN LATERAL (SELECT CASE WHEN said.status = 'PROCESSING' THEN gen_random_uuid() END AS token) AS held
 """
+CONTENTS = """
+INSERT INTO notifyqueue.notification_contents SELECT id, '{}' FROM notifyqueue.notifications
+"""
 EVENTS = """
 INSERT INTO notifyqueue.webhook_events (
   tenant_id, notification_id, status, redrive_count, attempt_count, channel, labels, occurred_at, fanned_out_at
@@ -95,9 +100,9 @@ async def fill(server: Postgres) -> None:
     await run(server.url, f"CREATE DATABASE {FILLED}")
     await migrate(server.url_of(FILLED))
     filling = ["INSERT INTO notifyqueue.tenants (id) VALUES ('other'), ('small')"]
-    tables = (TABLE, "webhook_events", "webhook_deliveries")
+    tables = (TABLE, "notification_contents", "webhook_events", "webhook_deliveries")
     filling += [f"ALTER TABLE notifyqueue.{table} SET (autovacuum_enabled = off)" for table in tables]
-    await run(server.url_of(FILLED), *filling, NOTIFICATIONS, EVENTS, DELIVERIES)
+    await run(server.url_of(FILLED), *filling, NOTIFICATIONS, CONTENTS, EVENTS, DELIVERIES)
 
 
 async def run(url: str, *statements: str) -> str:
@@ -331,6 +336,44 @@ async def test_a_new_schedule_is_judged_and_given_by_one_row(store: Store, expla
     assert moved
     assert (moved.due_at, moved.priority) == (LAST, 3)
     assert_by_index(explaining.plans[-1], "notifications_pkey", "notifications_newest", buffers=300)
+
+
+@pytest.mark.parametrize("status", ["FAILED", "DEAD_LETTERED"])
+@pytest.mark.parametrize("which", ["all", "the address of many", "the reference of many", "no such reference"])
+async def test_what_is_dead_is_found_by_its_status(
+    store: Store, explaining: Explaining, which: str, status: str
+) -> None:
+    filter_, _ = LISTS[which]
+    found = await store.find_dead("default", replace(filter_, status=status), ALL)
+    assert bool(found.dead) == ("no such" not in which)
+    plan = explaining.plan
+    assert not {"Seq Scan"} & (plan.scans(TABLE) | plan.scans("notification_contents")), plan
+    assert plan.indexes() <= {"notifications_by_rare_status", "notification_contents_pkey"}, plan
+    dead = ROWS // 1_000
+    assert all(read["Actual Rows"] <= dead for read in plan.nodes("Scan") if read.get("Relation Name") == TABLE), plan
+    # Each row, and its content by key.
+    assert plan.buffers <= 20 + 8 * dead, plan
+
+
+@pytest.mark.parametrize("size", [1, GROUP])
+async def test_what_is_redriven_is_taken_one_by_one(
+    store: Store, explaining: Explaining, connection: "Connection", size: int
+) -> None:
+    rows = await connection.fetch(
+        "UPDATE notifyqueue.notifications"
+        " SET status = 'FAILED', finished_at = now(), failure_reason = 'MESSAGE_REJECTED' WHERE id IN (SELECT id"
+        f" FROM notifyqueue.notifications WHERE status = 'PENDING' AND tenant_id = 'default' LIMIT {size})"
+        " RETURNING id, revision"
+    )
+    turns = {Dead(row["id"], row["revision"]): timedelta() for row in rows}
+    tried = await store.redrive_notifications("default", turns, 5, By("", ""), pass_locked=False)
+    assert [one.obstacle for one in tried.values()] == [None] * size
+    plan = explaining.plan
+    assert "Seq Scan" not in plan.scans(TABLE), plan
+    assert plan.indexes() <= {"notifications_pkey", "notifications_newest"}, plan
+    assert plan.sorted_rows() == 0, plan
+    # Each is written in every index it was in, its entry in its own, and its content is looked for.
+    assert plan.buffers <= 300 + 80 * size, plan
 
 
 # Not analysed and generic: the scheduler's login has no generic plans (shared/roles.py), for this would be one of them.

@@ -21,6 +21,7 @@ from shared.errors import (
     IdempotencyKeyReused,
     Internal,
     MethodUnknown,
+    NoLongerSendable,
     PageTokenInvalid,
     QuotaExceeded,
     RequestInvalid,
@@ -51,6 +52,7 @@ SAMPLES = [
     ResourceNotFound("notification"),
     IdempotencyKeyReused(ID),
     StatusConflict(ID, "SENT"),
+    NoLongerSendable(ID, "EXPIRED"),
     ServerOverloaded(),
     QuotaExceeded("endpoints"),
     CredentialInvalid(),
@@ -117,7 +119,7 @@ def test_a_message_is_one_short_line(error: ApiError) -> None:
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: error.reason)
 def test_nothing_but_ids_and_our_own_words_can_be_put_into_a_message(error: ApiError) -> None:
     parameters = inspect.signature(type(error)).parameters
-    assert set(parameters) <= {"violations", "notification_id", "status", "resource"}
+    assert set(parameters) <= {"violations", "notification_id", "status", "resource", "cause"}
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: error.reason)

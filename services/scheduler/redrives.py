@@ -1,0 +1,149 @@
+"""Sending back what died, at an operator's word: one, or by a filter, with their turns spread over a span of time.
+
+By a filter they are found first and then sent back, oldest first, so that the span is divided by how many there are.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+from services.scheduler import bulk, changes
+from services.scheduler.changes import By
+from services.scheduler.faults import Faults
+from services.scheduler.listing import Filter, Scan, locate, scan_of
+from services.scheduler.notification import Notification
+from services.scheduler.statistics import BOUND, Count
+from shared.errors import NoLongerSendable, ResourceNotFound, StatusConflict
+
+STATUSES = ("DEAD_LETTERED", "FAILED")
+MAX_SPREAD = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A dead notification as it was found; of another revision, it is another's."""
+
+    id: UUID
+    revision: int | None
+    """None: whatever it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """How a redrive found a notification, and what stood against it: STATUS, EXPIRED or CONTENT_ERASED."""
+
+    channel: str
+    status: str
+    redrive_count: int
+    obstacle: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What was found of a scan, how many were passed over, and the last id that was looked at, if there may be more."""
+
+    dead: Sequence[Dead]
+    passed_over: int
+    end: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Order(bulk.Order):
+    """What to redrive. The filter's status is one of STATUSES."""
+
+    spread_over: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How many were redriven, or would be, how many more fit, and how many of what fits cannot be."""
+
+    redriven: int
+    remaining: Count
+    passed_over: int
+
+
+class Store(changes.Store, bulk.Store, Protocol):
+    async def find_dead(self, tenant: str, filter_: Filter, scan: Scan) -> Slice: ...
+    async def redrive_notifications(
+        self, tenant: str, turns: Mapping[Dead, timedelta], max_attempts: int, by: By, *, pass_locked: bool
+    ) -> Mapping[UUID, Tried]: ...
+
+
+def order_of(faults: Faults, filter_: Filter, limit: int, spread_over: timedelta, *, dry_run: bool) -> Order:
+    """What is asked for, after a look at whether it may be done at all. Of FAILED ones trying again seldom helps."""
+    most = bulk.limit_of(faults, filter_, limit, STATUSES)
+    if not timedelta() <= spread_over <= MAX_SPREAD:
+        faults.add("spread_over", "must be from 0 to 24 hours")
+    return Order(replace(filter_, status=filter_.status or STATUSES[0]), most, dry_run, spread_over)
+
+
+class Redriving:
+    def __init__(self, store: Store, *, max_attempts: int, on_due: Callable[[str], None]) -> None:
+        """`on_due` is told the channels of what is due again."""
+        self._store = store
+        self._max_attempts = max_attempts
+        self._on_due = on_due
+
+    async def redrive(self, tenant: str, key: UUID | str, by: By) -> Notification:
+        """The notification, on its way again; what waits since a redrive stays as it is.
+
+        Raises ResourceNotFound, StatusConflict, NoLongerSendable.
+        """
+        notification_id = await changes.resolve(self._store, tenant, key)
+        tried = await self._try(tenant, {Dead(notification_id, None): timedelta()}, by)
+        if (one := tried.get(notification_id)) is None:
+            raise ResourceNotFound("notification")
+        if one.obstacle == "STATUS":
+            if one.status != "PENDING" or not one.redrive_count:
+                raise StatusConflict(notification_id, one.status)
+        elif one.obstacle is not None:
+            raise NoLongerSendable(notification_id, one.obstacle)
+        return await changes.get(self._store, tenant, notification_id)
+
+    async def redrive_all(self, tenant: str, order: Order, by: By, *, has_time: Callable[[], bool]) -> Report:
+        """`has_time` is asked after each slice whether to look for more. Raises RequestInvalid."""
+        filter_ = await locate(self._store, tenant, order.filter_)
+        found: list[Dead] = []
+        passed_over = 0
+        scan: Scan | None = scan_of(filter_)
+        while scan and len(found) <= order.limit + BOUND:
+            looked = await self._store.find_dead(tenant, filter_, scan)
+            found += looked.dead
+            passed_over += looked.passed_over
+            scan = replace(scan, after=UUID(int=looked.end.int + 1)) if looked.end else None
+            if scan and not has_time():
+                break
+        redriven, left = await self._send_back(tenant, found, order, by)
+        remaining = Count(min(left, BOUND), at_least=scan is not None or left > BOUND)
+        return Report(redriven, remaining, passed_over)
+
+    async def _send_back(self, tenant: str, found: Sequence[Dead], order: Order, by: By) -> tuple[int, int]:
+        """How many were redriven, and how many are left."""
+        turns = spread(min(order.limit, len(found)), order.spread_over)
+        redriven = 0
+        # Somebody may have taken some of them meanwhile: then younger ones take their turns.
+        while found and turns:
+            part, found = dict(zip(found, turns, strict=False)), found[len(turns) :]
+            if order.dry_run:
+                return len(part), len(found)
+            tried = await self._try(tenant, part, by, pass_locked=True)
+            done = {id_ for id_, one in tried.items() if one.obstacle is None}
+            redriven += len(done)
+            turns = [turn for dead, turn in part.items() if dead.id not in done]
+        return redriven, len(found)
+
+    async def _try(
+        self, tenant: str, turns: Mapping[Dead, timedelta], by: By, *, pass_locked: bool = False
+    ) -> Mapping[UUID, Tried]:
+        tried = await self._store.redrive_notifications(tenant, turns, self._max_attempts, by, pass_locked=pass_locked)
+        for channel in {one.channel for one in tried.values() if one.obstacle is None}:
+            self._on_due(channel)
+        return tried
+
+
+def spread(count: int, span: timedelta) -> list[timedelta]:
+    """When each has its turn, the first at once: all in the span, and equally far apart."""
+    return [span * number / count for number in range(count)]
