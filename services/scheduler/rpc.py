@@ -1,11 +1,13 @@
 """The Scheduler service: a message in, one call, a message out."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from functools import partial
 
 from notifyqueue.v1 import scheduler_pb2, scheduler_pb2_grpc
 from services.scheduler import accept, batch, bulk, changes, lanes, listing, messages, messages_stats, validation
 from services.scheduler.store import Store
+from services.scheduler.watch import Hub
 from shared import shape
 from shared.batching import GroupCommit
 from shared.clock import tick
@@ -13,6 +15,8 @@ from shared.errors import ApiError
 from shared.layers import Context, current_call, told
 from shared.paging import Pages
 from shared.server import Service
+
+WATCH = "notifyqueue.v1.Scheduler/WatchNotification"
 
 
 class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
@@ -22,6 +26,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         accepting: GroupCommit[accept.Candidate, accept.Answer],
         rescheduling: changes.Rescheduling,
         pages: Pages,
+        watching: Hub,
         *,
         on_end: Callable[[], None],
         on_lane: Callable[[], None],
@@ -32,6 +37,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         self._accepting = accepting
         self._rescheduling = rescheduling
         self._pages = pages
+        self._watching = watching
         self._on_end = on_end
         self._on_lane = on_lane
         self._call_timeout = call_timeout
@@ -69,6 +75,14 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         found = await changes.get(self._store, _tenant(), key)
         timeline = await self._store.read_history(found.id) if request.include_timeline else None
         return scheduler_pb2.GetNotificationResponse(notification=messages.notification(found, timeline))
+
+    async def WatchNotification(
+        self, request: scheduler_pb2.WatchNotificationRequest, context: Context
+    ) -> AsyncIterator[scheduler_pb2.WatchNotificationResponse]:
+        key = validation.key_of(*messages.chosen(request, "key"))
+        async with aclosing(self._watching.watch(await changes.get(self._store, _tenant(), key))) as states:
+            async for found in states:
+                yield scheduler_pb2.WatchNotificationResponse(notification=messages.notification(found))
 
     async def ListNotifications(
         self, request: scheduler_pb2.ListNotificationsRequest, context: Context
@@ -119,6 +133,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         return messages_stats.stats(
             await self._store.read_lane_stats(caller.tenant),
             await self._store.read_lanes(),
+            await self._store.read_totals(caller.tenant),
             await self._store.read_webhook_stats(caller.tenant),
             await self._store.read_workers() if caller.sees_platform else None,
         )
