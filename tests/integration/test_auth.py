@@ -59,6 +59,7 @@ def requests(notification_id: str, endpoint_id: str) -> dict[str, Mapping[str, A
         f"{SCHEDULER}/BatchScheduleNotifications": {"requests": [notification("newer")]},
         f"{SCHEDULER}/GetNotification": {"notification_id": notification_id},
         f"{SCHEDULER}/CancelNotification": {"notification_id": notification_id},
+        f"{SCHEDULER}/WatchNotification": {"notification_id": notification_id},  # ends, for it is cancelled
         f"{SCHEDULER}/RescheduleNotification": {"notification_id": notification_id, "delay": "60s"},
         f"{SCHEDULER}/ListNotifications": {},
         f"{SCHEDULER}/BulkCancelNotifications": {
