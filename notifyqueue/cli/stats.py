@@ -16,7 +16,7 @@ from notifyqueue.cli.output import enum_name, local, plain, span
 from notifyqueue.cli.rates import Rate, Rates
 from notifyqueue.cli.session import Session, command
 from notifyqueue.cli.values import to_span
-from notifyqueue.v1.scheduler_pb2 import BoundedCount, GetQueueStatsResponse, Lane, LiveWorker
+from notifyqueue.v1.scheduler_pb2 import BoundedCount, GetQueueStatsResponse, Lane, LaneStats, LiveWorker
 
 
 @command()
@@ -77,6 +77,7 @@ def board(answer: GetQueueStatsResponse, rates: Mapping[int, Rate]) -> Renderabl
     webhooks = answer.webhooks
     parts: list[RenderableType] = [
         lane_table(answer, rates),
+        _totals_table(answer),
         Text(
             f"webhooks: {count(webhooks.unassigned)} unassigned, {count(webhooks.pending)} pending,"
             f" {count(webhooks.given_up)} given up"
@@ -102,8 +103,17 @@ def lane_table(answer: GetQueueStatsResponse, rates: Mapping[int, Rate] | None =
             *(count(each) for each in (lane.due, lane.scheduled, lane.processing)),
             span(lane.lag),
             *speeds,
-            Text(plain(standing(lane.lane))),
+            Text(plain(_standing(lane))),
         )
+    return table
+
+
+def _totals_table(answer: GetQueueStatsResponse) -> Table:
+    """How many ended in which way, since ever."""
+    statuses = [enum_name(total, "status") for total in next(iter(answer.lanes), LaneStats()).totals]
+    table = _table("ended", *(status.lower().replace("_", "-") for status in statuses))
+    for lane in answer.lanes:
+        table.add_row(enum_name(lane, "channel"), *(count(total.count) for total in lane.totals))
     return table
 
 
@@ -134,6 +144,11 @@ def _table(*columns: str) -> Table:
             column, justify="right" if place and column not in ("phase", "since") else "left", no_wrap=True
         )
     return table
+
+
+def _standing(found: LaneStats) -> str:
+    of_workers = "STRANDED, no worker serves it; " if found.stranded else ""
+    return of_workers + standing(found.lane)
 
 
 def standing(lane: Lane) -> str:

@@ -77,14 +77,14 @@ async def test_eight_that_merge_while_others_end_count_each_end_once_and_so_does
             with suppress(Contention):
                 await store.merge_totals()
 
-    async def read() -> list[int]:
-        seen = []
+    seen: list[int] = []
+
+    async def read() -> None:
         while not done.is_set():
             seen.append(await total(reader))
-        return seen
 
     mergers = [RetentionStore(await opened(stack, database_url, "worker")) for _ in range(MERGERS)]
-    _, seen, *_ = await asyncio.gather(end(), read(), *map(merge, mergers))
+    await asyncio.gather(end(), read(), *map(merge, mergers))
     assert seen == sorted(seen)  # nothing is seen to vanish, or twice, while it moves
     assert all(count % ENDED == 0 for count in seen)
     assert await total(reader) == STATEMENTS * ENDED
