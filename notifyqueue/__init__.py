@@ -64,7 +64,7 @@ HOMES = {
     "ScheduleNotificationRequest": "v1.scheduler_pb2",
     "ScheduleNotificationResponse": "v1.scheduler_pb2",
 }
-SUBMODULES = frozenset({"batch", "channel", "client", "errors", "processes", "webhooks"})
+SUBMODULES = frozenset({"batch", "channel", "client", "errors", "processes", "watch", "webhooks"})
 
 if not TYPE_CHECKING:
 

@@ -3,7 +3,7 @@
 import ipaddress
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Self, TypeVar
@@ -97,6 +97,24 @@ class Connection:
             return await method(request, timeout=seconds, metadata=self._metadata, wait_for_ready=False)
         except grpc.aio.AioRpcError as error:
             raise from_call(error) from error
+
+    async def stream(
+        self,
+        method: grpc.aio.UnaryStreamMultiCallable[Request, Response],
+        request: Request,
+        *,
+        within: timedelta | None = None,
+    ) -> AsyncGenerator[Response, None]:
+        """The answers, for as long as the server wants, or at most so long. Raises NotifyQueueError."""
+        seconds = None if within is None else within.total_seconds()
+        call = method(request, timeout=seconds, metadata=self._metadata, wait_for_ready=False)
+        try:
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise from_call(error) from error
+        finally:
+            call.cancel()  # where nobody wants the rest
 
 
 def is_loopback(address: str) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypedDict, Unpack
 from uuid import UUID
 
@@ -37,8 +38,10 @@ from notifyqueue.v1.scheduler_pb2 import (
     ResumeLaneRequest,
     ScheduleNotificationRequest,
     ScheduleNotificationResponse,
+    WatchNotificationRequest,
 )
 from notifyqueue.v1.scheduler_pb2_grpc import SchedulerStub
+from notifyqueue.watch import watch
 
 
 class Key(TypedDict, total=False):
@@ -104,6 +107,18 @@ class Client:
         request = GetNotificationRequest(**_named(key), include_timeline=include_timeline)
         answer = await self._connection.call(self._stub.GetNotification, request)
         return answer.notification
+
+    def watch(
+        self, *, within: timedelta | None = None, patience: timedelta = PATIENCE, **key: Unpack[Key]
+    ) -> AsyncGenerator[Notification, None]:
+        """A notification as it is now, and after each change, until it has ended: the last one is how.
+
+        Of changes that follow one another within half a second, only the last may be seen. Calls again whenever a
+        stream ends before, but not where the first call fails, and not when nothing was told for `patience`: these
+        raise. So does, with DeadlineExceeded, a notification that has not ended `within` that time; any by default.
+        """
+        request = WatchNotificationRequest(**_named(key))
+        return watch(partial(self._connection.stream, self._stub.WatchNotification, request), within, patience)
 
     async def list(
         self, filter_: NotificationFilter | None = None, *, page_size: int = 0

@@ -46,6 +46,7 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "notifyqueue.v1.Scheduler/ScheduleNotification": SENDERS,
     "notifyqueue.v1.Scheduler/BatchScheduleNotifications": SENDERS,
     "notifyqueue.v1.Scheduler/GetNotification": SENDERS,
+    "notifyqueue.v1.Scheduler/WatchNotification": SENDERS,
     "notifyqueue.v1.Scheduler/CancelNotification": SENDERS,
     "notifyqueue.v1.Scheduler/RescheduleNotification": SENDERS,
     "notifyqueue.v1.Scheduler/ListNotifications": OPERATORS,

@@ -10,10 +10,12 @@ import math
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import grpc
@@ -150,32 +152,50 @@ async def abort(call: Call, error: ApiError) -> None:
         raise asyncio.CancelledError from None
 
 
-def bounded(limit: int, is_draining: Callable[[], bool] = lambda: False) -> Layer:
-    """At most `limit` calls at once; none that begins while the server is draining."""
-    busy = 0
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What holds for one method instead of what holds for all others together: as for streams that stay open."""
+
+    calls: int
+    seconds: float
+
+
+NONE_OF_ITS_OWN: Mapping[str, Bounds] = MappingProxyType({})
+
+
+def bounded(
+    limit: int, is_draining: Callable[[], bool] = lambda: False, *, own: Mapping[str, Bounds] = NONE_OF_ITS_OWN
+) -> Layer:
+    """At most `limit` calls at once, and of a method with its `own` bound as many more; none while it is draining."""
+    busy: Counter[str] = Counter()
 
     @contextlib.asynccontextmanager
-    async def layer(_: Call) -> AsyncIterator[None]:
-        nonlocal busy
+    async def layer(call: Call) -> AsyncIterator[None]:
         if is_draining():
             raise ServerDraining
-        if busy >= limit:
+        bounds = own.get(call.method)
+        counted = call.method if bounds else ""
+        if busy[counted] >= (bounds.calls if bounds else limit):
             raise ServerOverloaded
-        busy += 1
+        busy[counted] += 1
         try:
             yield
         finally:
-            busy -= 1
+            busy[counted] -= 1
 
     return layer
 
 
-def timed(seconds: float, *, unbounded: frozenset[str] = frozenset()) -> Layer:
+def timed(
+    seconds: float, *, unbounded: frozenset[str] = frozenset(), own: Mapping[str, Bounds] = NONE_OF_ITS_OWN
+) -> Layer:
     """No call takes longer than its own deadline, nor than `seconds` where it names none or a later one."""
 
     @contextlib.asynccontextmanager
     async def layer(call: Call) -> AsyncIterator[None]:
-        allowed = min(call.time_remaining(), math.inf if call.method in unbounded else seconds)
+        bounds = own.get(call.method)
+        usual = bounds.seconds if bounds else seconds
+        allowed = min(call.time_remaining(), math.inf if call.method in unbounded else usual)
         try:
             async with asyncio.timeout(None if math.isinf(allowed) else max(0.0, allowed)) as timeout:
                 yield

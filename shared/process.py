@@ -6,7 +6,7 @@ Leaving the stack is the drain: not ready, then whatever was entered last, down 
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ import structlog
 
 from shared import auth, logs, tls
 from shared.database import Database
-from shared.layers import Layer, bounded, errors_mapped, logged, shaped, timed
+from shared.layers import NONE_OF_ITS_OWN, Bounds, Layer, bounded, errors_mapped, logged, shaped, timed
 from shared.migrations import latest_version
 from shared.readiness import Readiness
 from shared.server import Health, HealthServer, Server, Service
@@ -50,9 +50,10 @@ class Process:
         *,
         untimed: frozenset[str] = frozenset(),
         large: frozenset[str] = frozenset(),
+        bounds: Mapping[str, Bounds] = NONE_OF_ITS_OWN,
     ) -> Health:
         """`database` knows the API keys; `untimed` and `large` are methods that may take longer, or more bytes, than
-        others.
+        others; `bounds` has those with bounds of their own.
         """
         health = await self.stack.enter_async_context(Health([service.name for service in services]))
         await self.stack.enter_async_context(HealthServer(self.settings.health_listen, health))
@@ -69,10 +70,10 @@ class Process:
         server.layers = [
             logged,
             errors_mapped,
-            timed(self.settings.call_timeout, unbounded=untimed),
+            timed(self.settings.call_timeout, unbounded=untimed, own=bounds),
             identified,
             *permitted,
-            bounded(self.settings.max_calls, lambda: server.stopping),
+            bounded(self.settings.max_calls, lambda: server.stopping, own=bounds),
             shaped(large=large),
         ]
         await self.stack.enter_async_context(server)

@@ -36,6 +36,9 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     },
     "webhook_attempts": {"worker": "SELECT (delivery_id), DELETE", "dispatcher": "SELECT, INSERT"},
     "retention_marks": {"worker": "SELECT, UPDATE (mark, begun_at)"},
+    # INSERT: the trigger that counts the events of what they end.
+    "status_deltas": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, UPDATE (id), DELETE"},
+    "status_totals": {"scheduler": "SELECT", "worker": "SELECT, INSERT, UPDATE (count)"},
 }
 
 # A statement that takes longer is a fault, and must not hold a connection or a lock for ever.

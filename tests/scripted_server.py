@@ -82,8 +82,22 @@ class Scripted(grpc.GenericRpcHandler):
                 context.abort(grpc.StatusCode.UNAVAILABLE, "stopped")
             return said(request) if callable(said) else said  # type: ignore[return-value]
 
-        return grpc.unary_unary_rpc_method_handler(
-            answer,
+        def tell(request: Message, context: Any) -> Iterator[Message]:
+            """What the script says next, up to a refusal, or to the end of what there is."""
+            self.asked[name].append(request)
+            script = self._scripts[name]
+            while script:
+                said = script.popleft()
+                if isinstance(said, Refusal):
+                    context.abort_with_status(rpc_status.to_status(said.status()))
+                if isinstance(said, Hang):
+                    self.ended.wait()
+                    return
+                yield said(request) if callable(said) else said  # type: ignore[misc]
+
+        make = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
+        return make(
+            tell if method.server_streaming else answer,
             request_deserializer=message_factory.GetMessageClass(method.input_type).FromString,
             response_serializer=lambda message: message.SerializeToString(),
         )

@@ -10,7 +10,7 @@ import typer
 
 from notifyqueue.cli import exits
 from notifyqueue.cli.batch import batch
-from notifyqueue.cli.notifications import cancel, get, list_, reschedule
+from notifyqueue.cli.notifications import cancel, get, list_, reschedule, watch
 from notifyqueue.cli.operators import drain, lanes, resume
 from notifyqueue.cli.output import PROGRAM, Output
 from notifyqueue.cli.redrive import redrive
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command()(send)
 app.command()(batch)
 app.command()(get)
+app.command()(watch)
 app.command("list")(list_)
 app.command()(cancel)
 app.command()(reschedule)

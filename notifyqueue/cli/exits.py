@@ -9,6 +9,7 @@ from notifyqueue.errors import NotifyQueueError
 
 OK = 0
 USAGE = 2
+ENDED: Mapping[str, int] = {"FAILED": 10, "DEAD_LETTERED": 11, "CANCELLED": 12, "EXPIRED": 13, "SUPPRESSED": 14}
 INVALID = 64
 LINES_REFUSED = 65
 NOT_FOUND = 66
@@ -22,8 +23,9 @@ INTERRUPTED = 130
 
 # Numbers as in sysexits.h where it has one. docs/cli.md shows this table, and a test compares them.
 MEANINGS: Mapping[int, str] = {
-    OK: "done",
+    OK: "done; `watch`: it was SENT",
     USAGE: "the command was not understood",
+    **{code: f"`watch`: it ended as {status}" for status, code in ENDED.items()},
     INVALID: "the request is invalid",
     LINES_REFUSED: "lines of a batch were malformed or refused",
     NOT_FOUND: "no such notification, or it is another tenant's",

@@ -1,7 +1,7 @@
-"""Commands about notifications that were accepted: get, list, cancel, reschedule."""
+"""Commands about notifications that were accepted: get, watch, list, cancel, reschedule."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 from uuid import UUID
@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from notifyqueue import Channel, Notification, NotificationFilter, Priority
+from notifyqueue.cli import exits
 from notifyqueue.cli.output import enum_name, local, plain, span
 from notifyqueue.cli.session import Session, command
 from notifyqueue.cli.values import to_span, to_time, to_value
@@ -56,6 +57,19 @@ async def get(
         with hinted(key):
             found = await client.get(include_timeline=timeline, **to_key(key, id_))
     session.output.show(found, _facts(found))
+
+
+@command()
+async def watch(session: Session, *, key: KeyArgument = None, id_: IdOption = None) -> int:
+    """Shows every change of a notification until it has ended; the exit code says how. --timeout bounds the wait."""
+    async with (
+        session.scheduler() as client,
+        aclosing(client.watch(within=session.options.timeout, **to_key(key, id_))) as states,
+    ):
+        with hinted(key):
+            async for found in states:
+                session.output.show(found, _change(found))
+    return exits.ENDED.get(enum_name(found, "status"), exits.OK)
 
 
 @command()
@@ -172,6 +186,19 @@ def _line(found: Notification) -> str:
     status, channel = enum_name(found, "status"), enum_name(found, "channel")
     parts = [found.notification_id, f"{status:<13}", f"{channel:<5}", local(found.due_time), found.address]
     return plain("  ".join([*parts, found.idempotency_key]))
+
+
+def _change(found: Notification) -> str:
+    said = [enum_name(found, "status")]
+    if found.failure_reason:
+        said.append(enum_name(found, "failure_reason"))
+    if found.attempt_count:
+        said.append(f"attempt {found.attempt_count} of {found.max_attempts}")
+    if found.provider_code:
+        said.append(found.provider_code)
+    if found.HasField("next_attempt_time"):
+        said.append(f"due {local(found.next_attempt_time)}")
+    return plain(", ".join(said))
 
 
 def _facts(found: Notification) -> Table:

@@ -68,7 +68,11 @@ def _options(
     ] = None,
     timeout: Annotated[
         timedelta | None,
-        typer.Option(parser=to_span, metavar="SPAN", help="How long a call may take. Default: 10s; in `batch` 1m."),
+        typer.Option(
+            parser=to_span,
+            metavar="SPAN",
+            help="How long a call may take. Default: 10s; in `batch` 1m; in `watch` any.",
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> Options:

@@ -19,7 +19,7 @@ from notifyqueue.cli.output import enum_name, local, plain, span
 from notifyqueue.cli.rates import Backlogs, Rate, Rates
 from notifyqueue.cli.session import Session, command
 from notifyqueue.cli.values import to_span
-from notifyqueue.v1.scheduler_pb2 import BoundedCount, GetQueueStatsResponse, Lane
+from notifyqueue.v1.scheduler_pb2 import BoundedCount, GetQueueStatsResponse, Lane, LaneStats
 
 RUNNING = "running"
 WORKER_SHOWN = 8  # characters of an id: enough to tell those that are alive from one another
@@ -95,6 +95,7 @@ def board(answer: GetQueueStatsResponse, speeds: Speeds = NO_SPEEDS) -> Renderab
     webhooks = answer.webhooks
     parts: list[RenderableType] = [
         lane_table(answer, speeds),
+        _totals_table(answer),
         Text(
             f"webhooks: {count(webhooks.unassigned)} unassigned, {count(webhooks.pending)} pending,"
             f" {count(webhooks.given_up)} given up"
@@ -120,12 +121,12 @@ def lane_table(answer: GetQueueStatsResponse, speeds: Speeds = NO_SPEEDS) -> Ren
             *(count(each) for each in (lane.due, lane.scheduled, lane.processing)),
             span(lane.lag) if lane.HasField("lag") else "?",
             *_speeds(speeds, lane.channel),
-            _standing_word(lane.lane),
+            _standing_word(lane),
         )
     reasons = [
-        Text(plain(f"{enum_name(lane, 'channel')}: {standing(lane.lane)}"))
+        Text(plain(f"{enum_name(lane, 'channel')}: {_standing(lane)}"))
         for lane in answer.lanes
-        if _standing_word(lane.lane) != RUNNING
+        if _standing_word(lane) != RUNNING
     ]
     return Group(table, *reasons)
 
@@ -136,6 +137,15 @@ def _speeds(speeds: Speeds, channel: int) -> Iterator[str]:
         yield from (f"{rate.sent:,.1f}", f"{rate.unsent:,.1f}")
     if speeds.backlog:
         yield f"{speeds.backlog[channel]:+,.1f}" if channel in speeds.backlog else "-"
+
+
+def _totals_table(answer: GetQueueStatsResponse) -> Table:
+    """How many ended in which way, since ever."""
+    statuses = [enum_name(total, "status") for total in next(iter(answer.lanes), LaneStats()).totals]
+    table = _table("ended", *(status.lower().replace("_", "-") for status in statuses))
+    for lane in answer.lanes:
+        table.add_row(enum_name(lane, "channel"), *(count(total.count) for total in lane.totals))
+    return table
 
 
 def _worker_table(answer: GetQueueStatsResponse) -> Table:
@@ -168,12 +178,21 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _standing_word(lane: Lane) -> str:
-    if lane.HasField("pause"):
+def _standing_word(found: LaneStats) -> str:
+    if found.lane.HasField("pause"):
         return "paused"
-    if lane.HasField("open_breaker"):
+    if found.stranded:
+        return "STRANDED"
+    if found.lane.HasField("open_breaker"):
         return "breaker"
-    return "held" if lane.HasField("hold_time") else RUNNING
+    return "held" if found.lane.HasField("hold_time") else RUNNING
+
+
+def _standing(found: LaneStats) -> str:
+    if not found.stranded:
+        return standing(found.lane)
+    said = [of_lane] if (of_lane := standing(found.lane)) != RUNNING else []
+    return "; ".join([*said, "STRANDED, no worker serves it"])
 
 
 def standing(lane: Lane) -> str:

@@ -450,6 +450,58 @@ class GetNotificationResponse(_message.Message):
 Global___GetNotificationResponse: _TypeAlias = GetNotificationResponse  # noqa: Y015
 
 @_typing.final
+class WatchNotificationRequest(_message.Message):
+    """Which notification to watch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTIFICATION_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    notification_id: _builtins.str
+    """Its id."""
+    idempotency_key: _builtins.str
+    """The caller's key."""
+    def __init__(
+        self,
+        *,
+        notification_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "key", b"key", "notification_id", b"notification_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "key", b"key", "notification_id", b"notification_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_key: _TypeAlias = _typing.Literal["notification_id", "idempotency_key"]  # noqa: Y015
+    _WhichOneofArgType_key: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_key) -> _WhichOneofReturnType_key | None: ...
+
+Global___WatchNotificationRequest: _TypeAlias = WatchNotificationRequest  # noqa: Y015
+
+@_typing.final
+class WatchNotificationResponse(_message.Message):
+    """The notification, after a change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTIFICATION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def notification(self) -> _notification_pb2.Notification:
+        """As it is now, without a timeline."""
+
+    def __init__(
+        self,
+        *,
+        notification: _notification_pb2.Notification | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["notification", b"notification"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["notification", b"notification"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchNotificationResponse: _TypeAlias = WatchNotificationResponse  # noqa: Y015
+
+@_typing.final
 class ListNotificationsRequest(_message.Message):
     """Which notifications to list."""
 
@@ -1203,7 +1255,7 @@ class BoundedCount(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     AT_LEAST_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """Exact, or the bound."""
+    """Exact, or as far as was counted."""
     at_least: _builtins.bool
     """Whether there may be more than `count`."""
     def __init__(
@@ -1234,8 +1286,12 @@ class LaneStats(_message.Message):
     PROCESSING_FIELD_NUMBER: _builtins.int
     LAG_FIELD_NUMBER: _builtins.int
     LANE_FIELD_NUMBER: _builtins.int
+    STRANDED_FIELD_NUMBER: _builtins.int
+    TOTALS_FIELD_NUMBER: _builtins.int
     channel: _notification_pb2.Channel.ValueType
     """Which lane."""
+    stranded: _builtins.bool
+    """Something is due, and no worker serves the lane: none that gave a sign of life within 15 seconds, and takes work."""
     @_builtins.property
     def due(self) -> Global___BoundedCount:
         """PENDING and due. Counted up to 10,000."""
@@ -1258,6 +1314,10 @@ class LaneStats(_message.Message):
     def lane(self) -> Global___Lane:
         """Whether it runs."""
 
+    @_builtins.property
+    def totals(self) -> _containers.RepeatedCompositeFieldContainer[Global___StatusTotal]:
+        """How many ended, one entry for each terminal status."""
+
     def __init__(
         self,
         *,
@@ -1267,14 +1327,46 @@ class LaneStats(_message.Message):
         processing: Global___BoundedCount | None = ...,
         lag: _duration_pb2.Duration | None = ...,
         lane: Global___Lane | None = ...,
+        stranded: _builtins.bool = ...,
+        totals: _abc.Iterable[Global___StatusTotal] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "lag", b"lag", "lane", b"lane", "processing", b"processing", "scheduled", b"scheduled"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "due", b"due", "lag", b"lag", "lane", b"lane", "processing", b"processing", "scheduled", b"scheduled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "due", b"due", "lag", b"lag", "lane", b"lane", "processing", b"processing", "scheduled", b"scheduled", "stranded", b"stranded", "totals", b"totals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LaneStats: _TypeAlias = LaneStats  # noqa: Y015
+
+@_typing.final
+class StatusTotal(_message.Message):
+    """How many ended in one way, since ever: also those that have been removed since. What was redriven and ended again
+    counts again.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    status: _notification_pb2.Notification.Status.ValueType
+    """In which way."""
+    @_builtins.property
+    def count(self) -> Global___BoundedCount:
+        """Counted whole; `at_least` only where nobody has summed up for long, as while no worker runs."""
+
+    def __init__(
+        self,
+        *,
+        status: _notification_pb2.Notification.Status.ValueType = ...,
+        count: Global___BoundedCount | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["count", b"count"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StatusTotal: _TypeAlias = StatusTotal  # noqa: Y015
 
 @_typing.final
 class WebhookStats(_message.Message):

@@ -50,6 +50,11 @@ class SchedulerStub:
                 request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.GetNotificationRequest.SerializeToString,
                 response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.GetNotificationResponse.FromString,
                 _registered_method=True)
+        self.WatchNotification = channel.unary_stream(
+                '/notifyqueue.v1.Scheduler/WatchNotification',
+                request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.WatchNotificationRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.WatchNotificationResponse.FromString,
+                _registered_method=True)
         self.ListNotifications = channel.unary_unary(
                 '/notifyqueue.v1.Scheduler/ListNotifications',
                 request_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.ListNotificationsRequest.SerializeToString,
@@ -122,6 +127,18 @@ class SchedulerServicer:
 
     def GetNotification(self, request, context):
         """One notification, with its timeline where asked for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchNotification(self, request, context):
+        """A notification as it is now, and again after each change, until it has ended: the message with its terminal status
+        is the last one. Of several changes within half a second only the last may be told; `revision` always grows.
+        Any other end is an error, and after UNAVAILABLE (SERVER_DRAINING, a connection that was lost or got old) and
+        DEADLINE_EXCEEDED (after half an hour) the same call goes on: it begins with what is current. While the server's
+        database is away, the stream is silent and stays. RESOURCE_NOT_FOUND also where it was removed meanwhile. A key that
+        is revoked does not end a stream before its time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -219,6 +236,11 @@ def add_SchedulerServicer_to_server(servicer, server):
                     servicer.GetNotification,
                     request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.GetNotificationRequest.FromString,
                     response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.GetNotificationResponse.SerializeToString,
+            ),
+            'WatchNotification': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchNotification,
+                    request_deserializer=notifyqueue_dot_v1_dot_scheduler__pb2.WatchNotificationRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_scheduler__pb2.WatchNotificationResponse.SerializeToString,
             ),
             'ListNotifications': grpc.unary_unary_rpc_method_handler(
                     servicer.ListNotifications,
@@ -348,6 +370,33 @@ class Scheduler:
             '/notifyqueue.v1.Scheduler/GetNotification',
             notifyqueue_dot_v1_dot_scheduler__pb2.GetNotificationRequest.SerializeToString,
             notifyqueue_dot_v1_dot_scheduler__pb2.GetNotificationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchNotification(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/notifyqueue.v1.Scheduler/WatchNotification',
+            notifyqueue_dot_v1_dot_scheduler__pb2.WatchNotificationRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_scheduler__pb2.WatchNotificationResponse.FromString,
             options,
             channel_credentials,
             insecure,

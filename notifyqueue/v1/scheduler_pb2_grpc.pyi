@@ -29,6 +29,14 @@ class SchedulerStub:
     """
     GetNotification: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetNotificationRequest, _scheduler_pb2.GetNotificationResponse]
     """One notification, with its timeline where asked for."""
+    WatchNotification: _aio.UnaryStreamMultiCallable[_scheduler_pb2.WatchNotificationRequest, _scheduler_pb2.WatchNotificationResponse]
+    """A notification as it is now, and again after each change, until it has ended: the message with its terminal status
+    is the last one. Of several changes within half a second only the last may be told; `revision` always grows.
+    Any other end is an error, and after UNAVAILABLE (SERVER_DRAINING, a connection that was lost or got old) and
+    DEADLINE_EXCEEDED (after half an hour) the same call goes on: it begins with what is current. While the server's
+    database is away, the stream is silent and stays. RESOURCE_NOT_FOUND also where it was removed meanwhile. A key that
+    is revoked does not end a stream before its time.
+    """
     ListNotifications: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListNotificationsRequest, _scheduler_pb2.ListNotificationsResponse]
     """Notifications, newest first."""
     CancelNotification: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.CancelNotificationRequest, _scheduler_pb2.CancelNotificationResponse]
@@ -99,6 +107,20 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_scheduler_pb2.GetNotificationRequest, _abc.Awaitable[_scheduler_pb2.GetNotificationResponse]],
     ) -> _abc.Awaitable[_scheduler_pb2.GetNotificationResponse]:
         """One notification, with its timeline where asked for."""
+
+    @_abc_1.abstractmethod
+    def WatchNotification(
+        self,
+        request: _scheduler_pb2.WatchNotificationRequest,
+        context: _aio.ServicerContext[_scheduler_pb2.WatchNotificationRequest, _abc.AsyncIterator[_scheduler_pb2.WatchNotificationResponse]],
+    ) -> _abc.AsyncIterator[_scheduler_pb2.WatchNotificationResponse]:
+        """A notification as it is now, and again after each change, until it has ended: the message with its terminal status
+        is the last one. Of several changes within half a second only the last may be told; `revision` always grows.
+        Any other end is an error, and after UNAVAILABLE (SERVER_DRAINING, a connection that was lost or got old) and
+        DEADLINE_EXCEEDED (after half an hour) the same call goes on: it begins with what is current. While the server's
+        database is away, the stream is silent and stays. RESOURCE_NOT_FOUND also where it was removed meanwhile. A key that
+        is revoked does not end a stream before its time.
+        """
 
     @_abc_1.abstractmethod
     def ListNotifications(

@@ -6,7 +6,9 @@ from datetime import timedelta
 from services.scheduler import accept, changes, redrives, rpc
 from services.scheduler.settings import Settings
 from services.scheduler.store import Store
+from services.scheduler.watch import Hub
 from shared.batching import GroupCommit
+from shared.layers import Bounds
 from shared.listener import EVENTS_TOPIC, LANES_TOPIC, Notifier, lane_topic
 from shared.paging import Pages
 from shared.process import Process, run
@@ -35,6 +37,7 @@ async def start(process: Process, settings: Settings) -> None:
             size=lambda candidate: candidate.size,
         )
     )
+    watching = Hub(store)
     servicer = rpc.Scheduler(
         store,
         group,
@@ -42,11 +45,14 @@ async def start(process: Process, settings: Settings) -> None:
         redrives.Redriving(store, max_attempts=settings.max_attempts, on_due=wake),
         Pages(settings.secret(), "notifications"),
         Pages(settings.secret(), "cancellations"),
+        watching,
         call_timeout=settings.call_timeout,
         on_end=lambda: notifier.tell(EVENTS_TOPIC),
         on_lane=lambda: notifier.tell(LANES_TOPIC),
     )
-    health = await process.serve(database, [rpc.service(servicer)], large=rpc.LARGE)
+    bounds = {rpc.WATCH: Bounds(settings.max_watchers, settings.watch_timeout)}
+    health = await process.serve(database, [rpc.service(servicer)], large=rpc.LARGE, bounds=bounds)
+    await process.stack.enter_async_context(watching)  # leaves before the server, which waits for its streams
     await process.become_ready(database, health)
 
 

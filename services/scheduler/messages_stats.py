@@ -5,19 +5,24 @@ from collections.abc import Iterable, Sequence
 from notifyqueue.v1 import notification_pb2, process_pb2, scheduler_pb2
 from services.scheduler.lanes import Lane, LiveLane, LiveWorker
 from services.scheduler.messages import duration, timestamp
-from services.scheduler.statistics import Count, LaneStats, WebhookStats
+from services.scheduler.statistics import ENDS, Count, LaneStats, Totals, WebhookStats
+
+NONE = Count(0, at_least=False)
 
 
 def stats(
     lane_stats: Iterable[LaneStats],
     lanes: Iterable[Lane],
+    totals: Totals,
     webhooks: WebhookStats,
     workers: Sequence[LiveWorker] | None,
 ) -> scheduler_pb2.GetQueueStatsResponse:
     """`workers` None: the caller is a tenant, who is not told who works, nor who paused a lane."""
     by_channel = {lane.channel: lane for lane in lanes}
     return scheduler_pb2.GetQueueStatsResponse(
-        lanes=[_stats(found, lane(by_channel[found.channel], actor=workers is not None)) for found in lane_stats],
+        lanes=[
+            _stats(found, lane(by_channel[found.channel], actor=workers is not None), totals) for found in lane_stats
+        ],
         webhooks=scheduler_pb2.WebhookStats(
             unassigned=_count(webhooks.unassigned),
             pending=_count(webhooks.pending),
@@ -42,7 +47,7 @@ def lane(found: Lane, *, actor: bool = True) -> scheduler_pb2.Lane:
     return message
 
 
-def _stats(found: LaneStats, lane: scheduler_pb2.Lane) -> scheduler_pb2.LaneStats:
+def _stats(found: LaneStats, lane: scheduler_pb2.Lane, totals: Totals) -> scheduler_pb2.LaneStats:
     return scheduler_pb2.LaneStats(
         channel=_channel(found.channel),
         due=_count(found.due),
@@ -50,6 +55,14 @@ def _stats(found: LaneStats, lane: scheduler_pb2.Lane) -> scheduler_pb2.LaneStat
         processing=_count(found.processing),
         lag=None if found.lag is None else duration(found.lag),
         lane=lane,
+        stranded=found.stranded,
+        totals=[_total(status, totals.get((found.channel, status), NONE)) for status in ENDS],
+    )
+
+
+def _total(status: str, count: Count) -> scheduler_pb2.StatusTotal:
+    return scheduler_pb2.StatusTotal(
+        status=notification_pb2.Notification.Status.Value(f"STATUS_{status}"), count=_count(count)
     )
 
 

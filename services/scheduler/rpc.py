@@ -1,6 +1,7 @@
 """The Scheduler service: a message in, one call, a message out."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from functools import partial
 
 from notifyqueue.v1 import scheduler_pb2, scheduler_pb2_grpc
@@ -17,6 +18,7 @@ from services.scheduler import (
     validation,
 )
 from services.scheduler.store import Store
+from services.scheduler.watch import Hub
 from shared import shape, wire
 from shared.batching import GroupCommit
 from shared.clock import tick
@@ -29,6 +31,7 @@ NAME = scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"].full_name
 
 # Methods whose requests may be larger than others.
 LARGE = frozenset({f"{NAME}/BatchScheduleNotifications"})
+WATCH = f"{NAME}/WatchNotification"
 
 
 class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
@@ -40,6 +43,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         redriving: redrives.Redriving,
         pages: Pages,
         cancellations: Pages,
+        watching: Hub,
         *,
         on_end: Callable[[], None],
         on_lane: Callable[[], None],
@@ -52,6 +56,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         self._redriving = redriving
         self._pages = pages
         self._cancellations = cancellations
+        self._watching = watching
         self._on_end = on_end
         self._on_lane = on_lane
         self._call_timeout = call_timeout
@@ -91,6 +96,14 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         found = await changes.get(self._store, _tenant(), key)
         timeline = await self._store.read_history(found.id) if request.include_timeline else None
         return scheduler_pb2.GetNotificationResponse(notification=messages.notification(found, timeline))
+
+    async def WatchNotification(
+        self, request: scheduler_pb2.WatchNotificationRequest, context: Context
+    ) -> AsyncIterator[scheduler_pb2.WatchNotificationResponse]:
+        key = validation.key_of(*messages.chosen(request, "key"))
+        async with aclosing(self._watching.watch(await changes.get(self._store, _tenant(), key))) as states:
+            async for found in states:
+                yield scheduler_pb2.WatchNotificationResponse(notification=messages.notification(found))
 
     async def ListNotifications(
         self, request: scheduler_pb2.ListNotificationsRequest, context: Context
@@ -166,6 +179,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         return messages_stats.stats(
             await self._store.read_lane_stats(caller.tenant),
             await self._store.read_lanes(),
+            await self._store.read_totals(caller.tenant),
             await self._store.read_webhook_stats(caller.tenant),
             await self._store.read_workers() if caller.sees_platform else None,
         )

@@ -16,7 +16,7 @@ from services.scheduler.lanes import Lane, LiveLane, LiveWorker, OpenBreaker, Pa
 from services.scheduler.listing import Filter, Scan, leading
 from services.scheduler.notification import HistoryEntry, Notification, Request
 from services.scheduler.redrives import Dead, Slice, Tried
-from services.scheduler.statistics import Count, LaneStats, WebhookStats
+from services.scheduler.statistics import Count, LaneStats, Totals, WebhookStats
 from shared.database import Executor, Locked, Statements, columns
 
 sql = Statements("services.scheduler")
@@ -46,6 +46,11 @@ class Store:
     async def read_notifications(self, ids: Sequence[tuple[str, UUID]]) -> Mapping[UUID, Notification]:
         rows = await self._executor.fetch(sql["read_notifications"], *columns(ids, 2))
         return {row["id"]: _notification(row) for row in rows}
+
+    async def read_changed(self, known: Sequence[tuple[UUID, int]]) -> Mapping[UUID, Notification | None]:
+        """Those that no longer have the known revision; None: it is gone."""
+        rows = await self._executor.fetch(sql["read_changed"], *columns(known, 2))
+        return {row["known_id"]: _notification(row, without=("known_id",)) if row["id"] else None for row in rows}
 
     async def read_notification(self, tenant: str, notification_id: UUID) -> Notification | None:
         return (await self.read_notifications([(tenant, notification_id)])).get(notification_id)
@@ -165,10 +170,20 @@ class Store:
         rows = await self._executor.fetch(sql["read_lane_stats"], tenant)
         return [
             LaneStats(
-                row["channel"], _count(row, "due"), _count(row, "scheduled"), _count(row, "processing"), row["lag"]
+                row["channel"],
+                _count(row, "due"),
+                _count(row, "scheduled"),
+                _count(row, "processing"),
+                row["lag"],
+                row["stranded"],
             )
             for row in rows
         ]
+
+    async def read_totals(self, tenant: str | None) -> Totals:
+        """None: everybody's. What never happened is not among them."""
+        rows = await self._executor.fetch(sql["read_totals"], tenant)
+        return {(row["channel"], row["status"]): _count(row, "total") for row in rows}
 
     async def read_webhook_stats(self, tenant: str | None) -> WebhookStats:
         """None: everybody's."""

@@ -22,6 +22,7 @@ from services.worker.retention_store import RetentionStore
 from services.worker.settings import Settings
 from services.worker.shared_lane import SharedLane
 from services.worker.store import Store, WorkerStore
+from services.worker.totals import Totals
 from services.worker.worker import Worker
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
@@ -107,9 +108,11 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     health = await process.serve(database, [rpc.service(worker)], untimed=rpc.UNTIMED)
     leases = await enter(Leases(renewals, lease=lease, held=worker.renewable, on_lost=worker.lose))
     await enter(Recovery(store, leases, lease=lease, backoff=backoff, on_end=tell_end, on_retry=tell_retry))
+    retaining = RetentionStore(database)
+    await enter(Totals(retaining))
     await enter(
         Retention(
-            RetentionStore(database),
+            retaining,
             retention=timedelta(seconds=settings.retention),
             content_retention=timedelta(seconds=settings.content_retention),
         )

@@ -66,6 +66,12 @@ class RetentionStore:
         async with self._database.transaction() as connection:
             yield Batch(connection)
 
+    async def merge_totals(self) -> int:
+        """How many deltas it took."""
+        rows = await self._database.fetch(sql["merge_totals"])
+        merged: int = rows[0]["merged"]
+        return merged
+
     async def remove_dead_workers(self, age: timedelta) -> int:
         """How many."""
         return len(await self._database.fetch(sql["remove_dead_workers"], age))

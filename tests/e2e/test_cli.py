@@ -54,6 +54,7 @@ async def test_everything_works_as_the_page_says(state: Path, tmp_path: Path) ->
 
         sent = await told(one)
         assert sent[0].startswith("accepted ")
+        assert any(line.startswith("SENT, attempt 1 of ") for line in sent)  # watched to its end
         assert sent[-1].endswith("order-17-shipped")
         assert [line.split()[0] for line in await told(later)] == ["accepted", "rescheduled", "cancelled"]
 

@@ -61,6 +61,7 @@ def requests(notification_id: str, dead_id: str, endpoint_id: str) -> dict[str, 
         f"{SCHEDULER}/BatchScheduleNotifications": {"requests": [notification("newer")]},
         f"{SCHEDULER}/GetNotification": {"notification_id": notification_id},
         f"{SCHEDULER}/CancelNotification": {"notification_id": notification_id},
+        f"{SCHEDULER}/WatchNotification": {"notification_id": notification_id},  # ends, for it is cancelled
         f"{SCHEDULER}/RescheduleNotification": {"notification_id": notification_id, "delay": "60s"},
         f"{SCHEDULER}/ListNotifications": {},
         f"{SCHEDULER}/BulkCancelNotifications": {
@@ -154,7 +155,7 @@ async def test_another_tenants_ids_and_keys_are_not_found_and_stay_as_they_are(
         if "notification_id" in request
     }
     cases = [(method, request, role) for kind in (by_id, by_key) for method, request in kind.items() for role in Role]
-    assert len(by_id) == 5
+    assert len(by_id) == 6
     before = await owner.everything()
     told = [await keyed.told(method, theirs[role], _set(request)) for method, request, role in cases]
     assert told == ["RESOURCE_NOT_FOUND" if permits(method, role) else "ROLE_MISSING" for method, _, role in cases]

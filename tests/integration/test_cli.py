@@ -199,7 +199,12 @@ def test_stats_and_lanes(cli: CommandLine) -> None:
     header, email, *_ = shown.out.splitlines()
     assert header.split() == ["lane", "due", "scheduled", "processing", "lag", "standing"]
     assert email.split()[:3] == ["EMAIL", "1", "0"]
-    assert "running" in email
+    assert email.split()[-1] == "STRANDED"
+    assert "\nEMAIL: STRANDED, no worker serves it\n" in shown.out
+    assert [line.split() for line in shown.out.splitlines()[5:7]] == [
+        ["ended", "sent", "failed", "dead-lettered", "cancelled", "expired", "suppressed"],
+        ["EMAIL", "0", "0", "0", "0", "0", "0"],
+    ]
     assert "webhooks: 0 unassigned, 0 pending, 0 given up" in shown.out
 
     paused = cli("lanes", "pause", "email", "--reason", "the provider is moving")

@@ -68,6 +68,8 @@ ROWS: Mapping[str, Mapping[str, str]] = {
         "unsent": "'{0}'",
     },
     "retention_marks": {"sweep": "'CONTENTS'"},
+    "status_deltas": {"tenant_id": "'default'", "channel": "'SMS'", "status": "'SENT'", "count": "1"},
+    "status_totals": {"tenant_id": "'default'", "channel": "'SMS'", "status": "'SENT'", "count": "1"},
 }
 
 # What a notification has beside its status.
@@ -219,6 +221,10 @@ CASES = [
     case("lanes_are_whole", "workers", in_flight="'{}'"),
     case("lanes_are_whole", "workers", channels="'{SMS,PUSH}'"),
     case("retention_marks_sweep_check", "retention_marks", sweep="'EVERYTHING'"),
+    case("status_deltas_count_check", "status_deltas", count="0"),
+    case("status_totals_count_check", "status_totals", count="0"),
+    case("status_totals_channel_check", "status_totals", channel="'FAX'"),
+    case("status_totals_status_check", "status_totals", status="'PENDING'"),
     case("webhook_attempts_attempt_check", "webhook_attempts", attempt="0"),
     case("webhook_attempts_error_class_check", "webhook_attempts", http_status="500", error_class="'BAD_LUCK'"),
     case("an_error_unless_2xx", "webhook_attempts", http_status="200", error_class="'STATUS'"),
@@ -262,6 +268,14 @@ class Tables:
 
     async def events(self) -> "list[asyncpg.Record]":
         return await self.connection.fetch("SELECT * FROM notifyqueue.webhook_events ORDER BY id")
+
+    async def counts(self) -> list[tuple[str, str, str, int]]:
+        """What was counted, row by row."""
+        rows = await self.connection.fetch(
+            "SELECT tenant_id, channel, status, count FROM notifyqueue.status_deltas"
+            " ORDER BY tenant_id, channel, status"
+        )
+        return [(row["tenant_id"], row["channel"], row["status"], row["count"]) for row in rows]
 
     async def ends(self) -> list[tuple[UUID, str]]:
         return [(event["notification_id"], event["status"]) for event in await self.events()]
@@ -454,3 +468,42 @@ async def test_a_change_that_is_taken_back_takes_its_event_along(tables: Tables)
     await tables.enter("SENT", id_)
     await inner.rollback()
     assert await tables.events() == []
+
+
+async def test_a_statement_that_ends_several_leaves_one_count_for_each_way(tables: Tables) -> None:
+    await tables.insert("tenants", id="'acme'")
+    mails = [await tables.notification(f"key {number}", "PROCESSING") for number in range(3)]
+    text = await tables.notification("text", "PROCESSING", channel="'SMS'")
+    theirs = await tables.notification("theirs", "PROCESSING", tenant_id="'acme'")
+    await tables.enter("SENT", *mails, text, theirs)
+    assert await tables.counts() == [
+        ("acme", "EMAIL", "SENT", 1),
+        ("default", "EMAIL", "SENT", 3),
+        ("default", "SMS", "SENT", 1),
+    ]
+
+
+@pytest.mark.parametrize(("source", "target"), [("PENDING", "PROCESSING"), ("PROCESSING", "PENDING")])
+async def test_a_statement_that_ends_nothing_counts_nothing(tables: Tables, source: str, target: str) -> None:
+    ended = await tables.notification("ended", "SENT")
+    await tables.enter(target, await tables.notification("key", source))
+    await tables.update(ended, revision="revision + 1")
+    await tables.enter("SENT")
+    assert await tables.counts() == []
+
+
+async def test_what_ends_again_after_a_redrive_counts_again(tables: Tables) -> None:
+    id_ = await tables.notification("key")
+    await tables.enter("DEAD_LETTERED", id_)
+    await tables.enter("PENDING", id_, redrive_count="1", last_redriven_at=NOW)
+    await tables.enter("SENT", id_)
+    assert await tables.counts() == [("default", "EMAIL", "DEAD_LETTERED", 1), ("default", "EMAIL", "SENT", 1)]
+
+
+async def test_an_end_that_is_taken_back_takes_its_count_along(tables: Tables) -> None:
+    id_ = await tables.notification("key")
+    inner = tables.connection.transaction()
+    await inner.start()
+    await tables.enter("SENT", id_)
+    await inner.rollback()
+    assert await tables.counts() == []

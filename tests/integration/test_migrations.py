@@ -22,6 +22,8 @@ TABLES = {
     "notification_history",
     "notifications",
     "retention_marks",
+    "status_deltas",
+    "status_totals",
     "schema_migrations",
     "tenants",
     "webhook_attempts",

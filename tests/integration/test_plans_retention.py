@@ -9,6 +9,7 @@ import pytest
 
 from sandbox.postgres import Postgres
 from services.worker.retention_store import Batch
+from shared.database import Statements
 from shared.removal import Removal
 from tests.conftest import MakeDatabase
 from tests.endings import TABLES, Connection, Endings
@@ -125,3 +126,17 @@ async def test_when_all_is_done_it_reads_next_to_nothing(connection: Connection,
     assert (looked.count, looked.mark, erased) == (0, None, 0)
     for plan in explaining.plans:
         is_frugal(plan, most=2 * LIMIT)
+
+
+async def test_merging_reads_what_it_merges(connection: Connection, explaining: Explaining) -> None:
+    await connection.execute(
+        "INSERT INTO notifyqueue.status_deltas (tenant_id, channel, status, count)"
+        " SELECT 'default', 'EMAIL', 'SENT', 1 FROM generate_series(1, 30000)"
+    )
+    ((merged,),) = await explaining.fetch(Statements("services.worker")["merge_totals"])
+    plan = explaining.plan
+    assert merged == 5_000
+    # Which come first may be found by sorting so few; to find each of them again, nothing is read but it.
+    assert "Tid Scan" in plan.scans("status_deltas"), plan
+    assert max(node["Actual Rows"] * node["Actual Loops"] for node in plan.nodes()) <= 31_000, plan
+    assert plan.buffers <= 8 * 5_000, plan

@@ -88,7 +88,17 @@ SELECT gen_random_uuid(), gen_random_uuid(), 'default', CASE WHEN n % 1000 > 1 T
   CASE WHEN n % 1000 = 1 THEN now() END, CASE WHEN n % 1000 = 1 THEN 'EXHAUSTED' END
 FROM generate_series(1, 30000) AS n
 """
-
+# More than one look takes: as if nobody had merged for long.
+DELTAS = f"""
+INSERT INTO notifyqueue.status_deltas (tenant_id, channel, status, count)
+SELECT CASE WHEN n % 10 = 0 THEN 'other' ELSE 'default' END, 'EMAIL', 'SENT', 1
+FROM generate_series(1, {6 * BOUND}) AS n
+"""
+TOTALS = """
+INSERT INTO notifyqueue.status_totals (tenant_id, channel, status, count)
+SELECT 'tenant-' || n, channel, 'SENT', 1
+FROM generate_series(1, 10000) AS n, unnest('{EMAIL,SMS,PUSH}'::text[]) AS channel
+"""
 
 FILLED = "plans_filled"
 
@@ -100,9 +110,16 @@ async def fill(server: Postgres) -> None:
     await run(server.url, f"CREATE DATABASE {FILLED}")
     await migrate(server.url_of(FILLED))
     filling = ["INSERT INTO notifyqueue.tenants (id) VALUES ('other'), ('small')"]
-    tables = (TABLE, "notification_contents", "webhook_events", "webhook_deliveries")
+    tables = (
+        TABLE,
+        "notification_contents",
+        "webhook_events",
+        "webhook_deliveries",
+        "status_deltas",
+        "status_totals",
+    )
     filling += [f"ALTER TABLE notifyqueue.{table} SET (autovacuum_enabled = off)" for table in tables]
-    await run(server.url_of(FILLED), *filling, NOTIFICATIONS, CONTENTS, EVENTS, DELIVERIES)
+    await run(server.url_of(FILLED), *filling, NOTIFICATIONS, CONTENTS, EVENTS, DELIVERIES, DELTAS, TOTALS)
 
 
 async def run(url: str, *statements: str) -> str:
@@ -187,6 +204,15 @@ async def test_rows_are_read_one_by_one(
     rows = await connection.fetch(f"SELECT tenant_id, id FROM notifyqueue.notifications LIMIT {size}")
     await store.read_notifications([(row["tenant_id"], row["id"]) for row in rows])
     assert_by_index(explaining.plan, "notifications_pkey", "notifications_newest", buffers=10 + 6 * size)
+
+
+async def test_a_thousand_watched_ones_are_looked_up_one_by_one(
+    store: Store, explaining: Explaining, connection: "Connection"
+) -> None:
+    rows = await connection.fetch("SELECT id, revision FROM notifyqueue.notifications LIMIT 1000")
+    known = sorted((row["id"], row["revision"] - (place == 0)) for place, row in enumerate(rows))
+    assert len(await store.read_changed(known)) == 1
+    assert_by_index(explaining.plan, "notifications_pkey", buffers=10 + 5 * 1000)
 
 
 async def test_an_id_is_found_by_its_key(store: Store, explaining: Explaining) -> None:
@@ -409,3 +435,14 @@ async def test_webhooks_are_counted_by_their_indexes(store: Store, explaining: E
 async def test_deliveries_given_up_are_counted_by_an_index(store: Store, explaining: Explaining) -> None:
     await store.read_webhook_stats("default")
     assert "Seq Scan" not in explaining.plan.scans("webhook_deliveries"), explaining.plan
+
+
+async def test_totals_are_read_by_tenant_and_what_is_not_merged_up_to_the_bound(
+    store: Store, explaining: Explaining
+) -> None:
+    assert await store.read_totals("tenant-7777") == {
+        (channel, "SENT"): Count(1, at_least=True) for channel in ("EMAIL", "SMS", "PUSH")
+    }
+    plan = explaining.plan
+    assert "Seq Scan" not in plan.scans("status_deltas"), plan
+    assert plan.buffers <= 200, plan

@@ -9,9 +9,12 @@ import pytest
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
 from services.scheduler.statistics import BOUND
+from shared.database import Statements
 from tests.notifications import Notifications
 
 Scheduler = scheduler_pb2_grpc.SchedulerStub
+Status = notification_pb2.Notification.Status
+MERGE = Statements("services.worker")["merge_totals"]
 
 HOUR = timedelta(hours=1)
 NOTHING = (0, False)
@@ -243,3 +246,124 @@ async def test_a_held_notification_is_counted_whoever_holds_it(
     await fill(notifications, 3, **PROCESSING | {"worker_id": f"'{uuid4()}'"})
     await fill(notifications, 3, **PROCESSING | {"lease_expires_at": "now() - interval '1 hour'"})
     assert (await lane(scheduler))["processing"] == (6, False)
+
+
+ENDS = ("SENT", "FAILED", "DEAD_LETTERED", "CANCELLED", "EXPIRED", "SUPPRESSED")
+
+
+async def totals(scheduler: Scheduler) -> Mapping[tuple[str, str], tuple[int, bool]]:
+    """Those that are not zero."""
+    found = await stats(scheduler)
+    assert [[Status.Name(total.status)[7:] for total in row.totals] for row in found.lanes] == [list(ENDS)] * 3
+    return {
+        (notification_pb2.Channel.Name(row.channel)[8:], Status.Name(total.status)[7:]): pair(total.count)
+        for row in found.lanes
+        for total in row.totals
+        if total.count.count or total.count.at_least
+    }
+
+
+async def end(notifications: Notifications, status: str, where: str = "true") -> None:
+    reason = {"FAILED": "'MESSAGE_REJECTED'", "DEAD_LETTERED": "'WORKER_LOST'", "SUPPRESSED": "'OPTED_OUT'"}
+    await notifications.connection.execute(
+        f"UPDATE notifyqueue.notifications SET status = '{status}', finished_at = now(),"
+        f" failure_reason = {reason.get(status, 'NULL')} WHERE status = 'PENDING' AND {where}"
+    )
+
+
+async def merge(notifications: Notifications) -> None:
+    await notifications.connection.execute(MERGE)
+
+
+async def test_totals_count_every_end_by_lane_and_way(scheduler: Scheduler, notifications: Notifications) -> None:
+    assert await totals(scheduler) == {}
+    for number, status in enumerate(ENDS, 1):
+        await fill(notifications, number, channel="'SMS'")
+        await end(notifications, status)
+    await fill(notifications, 9)
+    await end(notifications, "SENT")
+    await fill(notifications, 1)
+    expected = {("SMS", status): (number, False) for number, status in enumerate(ENDS, 1)} | {
+        ("EMAIL", "SENT"): (9, False)
+    }
+    assert await totals(scheduler) == expected
+
+
+async def test_totals_stay_when_they_are_merged_and_when_the_notifications_have_gone(
+    scheduler: Scheduler, notifications: Notifications
+) -> None:
+    for _ in range(3):
+        await fill(notifications, 5)
+        await end(notifications, "SENT")
+        assert (await totals(scheduler))["EMAIL", "SENT"][0] % 5 == 0
+        await merge(notifications)
+    await fill(notifications, 5)
+    await end(notifications, "SENT")
+    await notifications.connection.execute("DELETE FROM notifyqueue.notifications")
+    assert await totals(scheduler) == {("EMAIL", "SENT"): (20, False)}
+
+
+async def test_another_tenants_totals_are_not_told(scheduler: Scheduler, notifications: Notifications) -> None:
+    await notifications.connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ('other')")
+    for _ in range(2):  # of what is merged, and of what is not
+        await merge(notifications)
+        await fill(notifications, 1)
+        await fill(notifications, 5, tenant_id="'other'")
+        await end(notifications, "CANCELLED")
+    assert await totals(scheduler) == {("EMAIL", "CANCELLED"): (2, False)}
+
+
+async def test_totals_that_nobody_has_merged_for_long_are_a_lower_bound(
+    scheduler: Scheduler, notifications: Notifications
+) -> None:
+    await notifications.connection.execute(
+        "INSERT INTO notifyqueue.status_deltas (tenant_id, channel, status, count)"
+        f" SELECT 'default', 'EMAIL', 'SENT', 2 FROM generate_series(1, {BOUND + 100})"
+    )
+    count, at_least = (await totals(scheduler))["EMAIL", "SENT"]
+    assert at_least
+    assert 2 * BOUND <= count < 2 * (BOUND + 100)
+    for _ in range(3):
+        await merge(notifications)
+    assert await totals(scheduler) == {("EMAIL", "SENT"): (2 * (BOUND + 100), False)}
+
+
+async def stranded(scheduler: Scheduler) -> list[str]:
+    return [notification_pb2.Channel.Name(row.channel)[8:] for row in (await stats(scheduler)).lanes if row.stranded]
+
+
+async def beat(notifications: Notifications, *channels: str, phase: str = "RUNNING", ago: int = 0) -> None:
+    """A worker that serves these, and when it was last seen."""
+    none = [0] * len(channels)
+    await notifications.connection.execute(
+        "INSERT INTO notifyqueue.workers (id, phase, channels, concurrency, in_flight, sent, unsent, heartbeat_at)"
+        " VALUES (gen_random_uuid(), $1, $2, $3, $3, $4, $4, now() - make_interval(secs => $5))",
+        *(phase, list(channels), none, none, ago),
+    )
+
+
+async def test_a_lane_is_stranded_while_something_is_due_and_no_worker_serves_it(
+    scheduler: Scheduler, notifications: Notifications
+) -> None:
+    await fill(notifications, 1, **LATER)
+    await fill(notifications, 1, **PROCESSING)
+    assert await stranded(scheduler) == []
+    await fill(notifications, 1)
+    await fill(notifications, 1, channel="'PUSH'", expiries="2")
+    assert await stranded(scheduler) == ["EMAIL", "PUSH"]
+    await beat(notifications, "SMS", "PUSH")
+    assert await stranded(scheduler) == ["EMAIL"]
+    await beat(notifications, "EMAIL", ago=20)
+    await beat(notifications, "EMAIL", phase="DRAINING")
+    await beat(notifications, "EMAIL", phase="DRAINED")
+    assert await stranded(scheduler) == ["EMAIL"]
+    await beat(notifications, "EMAIL", ago=10)
+    assert await stranded(scheduler) == []
+
+
+async def test_what_is_due_for_another_tenant_strands_no_lane_of_mine(
+    scheduler: Scheduler, notifications: Notifications
+) -> None:
+    await notifications.connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ('other')")
+    await fill(notifications, 1, tenant_id="'other'")
+    assert await stranded(scheduler) == []

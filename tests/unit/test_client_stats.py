@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from rich.console import Console
 
-from notifyqueue import Channel
+from notifyqueue import Channel, Notification
 from notifyqueue.cli.rates import Rate
 from notifyqueue.cli.stats import Speeds, board
 from notifyqueue.client import to_timestamp
@@ -16,6 +16,15 @@ from notifyqueue.v1.scheduler_pb2 import GetQueueStatsResponse
 CHANNELS = (Channel.CHANNEL_EMAIL, Channel.CHANNEL_SMS, Channel.CHANNEL_PUSH)
 NOW = datetime.now(UTC)
 REASON = "the provider is moving"
+Status = Notification.Status
+ENDS = (
+    Status.STATUS_SENT,
+    Status.STATUS_FAILED,
+    Status.STATUS_DEAD_LETTERED,
+    Status.STATUS_CANCELLED,
+    Status.STATUS_EXPIRED,
+    Status.STATUS_SUPPRESSED,
+)
 
 
 def busy() -> GetQueueStatsResponse:
@@ -28,6 +37,8 @@ def busy() -> GetQueueStatsResponse:
         lane.lag.FromTimedelta(timedelta(hours=23, minutes=59))
         lane.lane.open_breaker.cause = "smtp:421"
         lane.lane.hold_time.FromDatetime(NOW)
+        for status in ENDS:
+            lane.totals.add(status=status).count.count = 100_000_000
     answer.lanes[0].lane.pause.reason = REASON
     for _ in range(3):
         worker = answer.workers.add(worker_id=str(uuid4()), phase=process_pb2.PROCESS_PHASE_DRAINING)
@@ -47,6 +58,7 @@ def shown(answer: GetQueueStatsResponse, speeds: Speeds | None = None) -> list[s
 
 def test_nothing_is_cut_at_eighty_columns() -> None:
     answer = busy()
+    answer.lanes[2].stranded = True
     speeds = Speeds({channel: Rate(12_345.6, 1_234.5) for channel in CHANNELS}, dict.fromkeys(CHANNELS, -12345.6))
     lines = shown(answer, speeds)
     text = "\n".join(lines)
@@ -55,6 +67,7 @@ def test_nothing_is_cut_at_eighty_columns() -> None:
     assert text.count("10,000/10,000") == 9
     assert text.count("DRAINING") == 3
     assert text.count("10,000+") == 9
+    assert text.count("100,000,000") == 18
     assert (text.count("12,345.6"), text.count("-12,345.6"), text.count("1,234.5")) == (6, 3, 3)
     assert text.count("23h 59m") == 6
     for worker in answer.workers:
@@ -70,6 +83,18 @@ def test_why_a_lane_does_not_run_is_on_a_line_of_its_own() -> None:
     assert any(line.startswith("SMS: breaker open since ") for line in lines)
     assert REASON in "\n".join(lines)
     assert not any(line.startswith("PUSH: ") for line in lines)
+
+
+def test_that_no_worker_serves_a_lane_is_said_beside_why_else_it_does_not_run() -> None:
+    answer = busy()
+    for lane in answer.lanes:
+        lane.stranded = True
+    answer.lanes[2].lane.Clear()
+    lines = shown(answer)
+    assert [line.split()[-1] for line in lines[1:4]] == ["paused", "STRANDED", "STRANDED"]
+    assert any(line.startswith("SMS: breaker open since ") for line in lines)
+    assert "PUSH: STRANDED, no worker serves it" in lines
+    assert " ".join(lines).count("; STRANDED,") == 2
 
 
 def test_a_tenant_sees_how_fast_its_backlog_grows_and_no_workers() -> None:

@@ -16,6 +16,8 @@ KEPT = {
     "lanes": "one row each",
     "webhook_endpoints": "until its tenant deletes it; deliveries that are kept may name it",
     "retention_marks": "one row each",
+    "status_deltas": "merged into the totals, which takes them away",
+    "status_totals": "since ever: a few rows for each tenant",
 }
 STATEMENTS = ("services.worker", "shared.removal")
 

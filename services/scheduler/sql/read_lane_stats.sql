@@ -1,12 +1,19 @@
 -- read_lane_stats: how a tenant's lanes stand. Each count looks at no more than 10,001 entries of a class, so it is
 -- exact up to 10,000 and a lower bound beyond, and a flood of urgent ones does not hide how long the others have waited.
--- Suspects stand in an index of their own. `lag` is null where others' entries fill what is looked at.
+-- Suspects stand in an index of their own. `lag` is null where others' entries fill what is looked at. A lane is stranded
+-- while something is due and no worker serves it that lives (as in read_workers) and takes work.
 --   $1 text  tenant; null: all
+WITH served AS MATERIALIZED (
+  SELECT DISTINCT unnest(w.channels) AS channel
+  FROM notifyqueue.workers AS w
+  WHERE w.heartbeat_at > clock_timestamp() - interval '15 seconds' AND w.phase = 'RUNNING'
+)
 SELECT lane.channel, least(due.mine, 10000) AS due, due.seen > 10000 AS due_bounded,
   least(later.mine, 10000) AS scheduled, later.seen > 10000 AS scheduled_bounded,
   least(held.mine, 10000) AS processing, held.seen > 10000 AS processing_bounded,
   CASE WHEN due.oldest IS NULL AND due.seen > 10000 THEN NULL
-    ELSE greatest(coalesce(now() - due.oldest, '0'), '0') END AS lag
+    ELSE greatest(coalesce(now() - due.oldest, '0'), '0') END AS lag,
+  due.mine > 0 AND NOT EXISTS (SELECT FROM served WHERE served.channel = lane.channel) AS stranded
 FROM (VALUES ('EMAIL'), ('SMS'), ('PUSH')) AS lane (channel)
 CROSS JOIN LATERAL (
   SELECT count(*) AS seen, count(*) FILTER (WHERE $1::text IS NULL OR n.tenant_id = $1) AS mine,
