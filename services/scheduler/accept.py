@@ -122,18 +122,18 @@ class Accept:
 
         A group whose connection was lost runs once more, and finds what it had committed.
         """
-        unsure: set[Key] = set()
+        ours: set[Key] = set()
         try:
-            return await self._answer(group, unsure)
+            return await self._answer(group, ours)
         except DatabaseUnavailable:
-            return await self._answer(group, unsure)
+            return await self._answer(group, ours)
 
-    async def _answer(self, group: Sequence[Candidate], unsure: set[Key]) -> list[Answer]:
-        """`unsure` gathers what was sent to be inserted and not answered: found later, it is ours, and no replay."""
+    async def _answer(self, group: Sequence[Candidate], ours: set[Key]) -> list[Answer]:
+        """`ours` gathers what was sent to be inserted and is nobody else's: found later, it is no replay."""
         answers: dict[Key, Answer] = {}
         open_ = {candidate.request.key: candidate for candidate in group}
         for _ in range(MAX_ROUNDS):
-            answers |= await self._round(list(open_.values()), unsure)
+            answers |= await self._round(list(open_.values()), ours)
             open_ = {key: candidate for key, candidate in open_.items() if key not in answers}
             if not open_:
                 break
@@ -141,15 +141,15 @@ class Accept:
         # Somebody inserts and deletes the same keys as fast as we look.
         return [answers.get(candidate.request.key, DatabaseUnavailable()) for candidate in group]
 
-    async def _round(self, group: Sequence[Candidate], unsure: set[Key]) -> dict[Key, Answer]:
+    async def _round(self, group: Sequence[Candidate], ours: set[Key]) -> dict[Key, Answer]:
         """Answers all but those that lost the race for their key."""
         group, facts = await self._look(group)
         new, known, answers = _sort_out(group, facts)
         if known:
-            answers |= await self._find(known, unsure)
+            answers |= await self._find(known, ours)
         if new:
             limited = _limited(new, facts)
-            answers |= await (self._write_limited(new, limited, unsure) if limited else self._write(new, unsure))
+            answers |= await (self._write_limited(new, limited, ours) if limited else self._write(new, ours))
         return answers
 
     async def _look(self, group: Sequence[Candidate]) -> tuple[Sequence[Candidate], Mapping[Key, Facts]]:
@@ -159,15 +159,15 @@ class Accept:
         national = [new.request for old, new in zip(group, completed, strict=True) if new is not old]
         return completed, {**facts, **await self._store.look_up_keys(national)} if national else facts
 
-    async def _write(self, new: Sequence[Candidate], unsure: set[Key]) -> dict[Key, Answer]:
+    async def _write(self, new: Sequence[Candidate], ours: set[Key]) -> dict[Key, Answer]:
         keys = {candidate.request.key for candidate in new}
-        unsure |= keys
+        ours |= keys
         written = await self._store.insert_notifications(new, self._max_attempts)
-        unsure -= keys
+        ours -= keys - written.keys()
         return _accepted(written)
 
     async def _write_limited(
-        self, new: Sequence[Candidate], limited: Mapping[str, Facts], unsure: set[Key]
+        self, new: Sequence[Candidate], limited: Mapping[str, Facts], ours: set[Key]
     ) -> dict[Key, Answer]:
         """Leaves out what somebody else has written meanwhile, and whose limit was set meanwhile."""
         if missing := [tenant for tenant, found in limited.items() if found.empty_at is None]:
@@ -177,21 +177,21 @@ class Accept:
             facts = await store.look_up_keys([candidate.request for candidate in new])
             still_new, _, answers = _sort_out(new, facts)
             buckets = _buckets(still_new, facts)
-            ours = [one for one in still_new if one.request.tenant in held or one.request.tenant not in buckets]
-            keys = {candidate.request.key for candidate in ours}
-            if ours:
-                unsure |= keys
-                written = await store.insert_notifications(ours, self._max_attempts)
+            admitted = [one for one in still_new if one.request.tenant in held or one.request.tenant not in buckets]
+            keys = {candidate.request.key for candidate in admitted}
+            written: Mapping[Key, Notification] = {}
+            if admitted:
+                ours |= keys
+                written = await store.insert_notifications(admitted, self._max_attempts)
                 if spent := charges([tenant for tenant, _ in written], buckets):
                     await store.charge_buckets(spent)
-                answers |= _accepted(written)
-        unsure -= keys
-        return answers
+        ours -= keys - written.keys()
+        return answers | _accepted(written)
 
-    async def _find(self, known: Mapping[Key, UUID], unsure: set[Key]) -> dict[Key, Answer]:
+    async def _find(self, known: Mapping[Key, UUID], ours: set[Key]) -> dict[Key, Answer]:
         ids = [(tenant, notification_id) for (tenant, _), notification_id in known.items()]
         stored = await self._store.read_notifications(ids)
-        return {key: Accepted(stored[id_], replayed=key not in unsure) for key, id_ in known.items() if id_ in stored}
+        return {key: Accepted(stored[id_], replayed=key not in ours) for key, id_ in known.items() if id_ in stored}
 
     def _wake(self, answers: Iterable[Answer]) -> None:
         fresh = [answer.notification for answer in answers if isinstance(answer, Accepted) and not answer.replayed]

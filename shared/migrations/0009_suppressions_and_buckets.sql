@@ -12,11 +12,12 @@ CREATE TABLE notifyqueue.suppressions (
   id uuid PRIMARY KEY DEFAULT notifyqueue.new_id(),
   tenant_id text COLLATE "C" NOT NULL REFERENCES notifyqueue.tenants (id),
   channel text COLLATE "C" NOT NULL CHECK (channel IN ('EMAIL', 'SMS', 'PUSH')),
-  address text COLLATE "C" NOT NULL CHECK (address <> '' AND address = notifyqueue.suppressed_form(channel, address)),
+  address text COLLATE "C" NOT NULL CHECK (address <> ''),
   category text COLLATE "C" NOT NULL DEFAULT '' CHECK (length(category) <= 64),  -- '': all of them
   source text COLLATE "C" NOT NULL CHECK (source IN ('OPTED_OUT', 'BOUNCED', 'COMPLAINED', 'OPERATOR')),
   code text COLLATE "C" CHECK (code ~ '^[A-Za-z0-9._:-]{1,64}$'),  -- the provider's, where it was one that said so
   created_at timestamptz NOT NULL DEFAULT now(),
+  CONSTRAINT an_address_has_one_spelling CHECK (address = notifyqueue.suppressed_form(channel, address)),
   CONSTRAINT one_suppression_per_source UNIQUE (tenant_id, address, channel, category, source)  -- look_up_keys, claim_due
 );
 

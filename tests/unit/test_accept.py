@@ -601,3 +601,22 @@ async def test_without_its_bucket_nothing_is_accepted(accept: Accept, store: Fak
     with pytest.raises(DatabaseUnavailable):
         await accept.flush([asked()])
     assert store.buckets == {"default": NOW}
+
+
+async def test_what_an_earlier_round_wrote_is_no_replay_when_a_later_one_loses_the_connection(
+    accept: Accept, store: FakeStore, woken: list[str]
+) -> None:
+    events = iter([lambda: store.put(asked("a"))])  # somebody is first with one of the two
+    store.before["insert_notifications"] = lambda: next(events, lambda: None)()
+    lost = iter([False, True])
+
+    def lose() -> None:
+        if next(lost, False):
+            raise DatabaseUnavailable
+
+    store.before["look_up_keys"] = lose
+    first, second = await accept.flush([asked("a"), asked("b")])
+    assert isinstance(first, Accepted)
+    assert isinstance(second, Accepted)
+    assert (first.replayed, second.replayed) == (True, False)
+    assert woken == ["EMAIL"]
