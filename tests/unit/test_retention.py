@@ -16,6 +16,8 @@ KEPT = {
     "lanes": "one row each",
     "webhook_endpoints": "until its tenant deletes it; deliveries that are kept may name it",
     "retention_marks": "one row each",
+    "suppressions": "what nobody wants to get, nobody wants to get later either",
+    "accept_buckets": "one row for a tenant",
 }
 STATEMENTS = ("services.worker", "shared.removal")
 
