@@ -28,8 +28,9 @@ async def accepted_per_second(url: str, seconds: float, group: int) -> float:
         written = 0
         while time.monotonic() < until:
             keys = [f"bare-{next(numbers)}" for _ in range(group)]
-            await connection.fetch(scheduler_sql["look_up_keys"], ["default"] * group, keys)
-            written += len(await connection.fetch(scheduler_sql["insert_notifications"], *_columns(keys), 5))
+            tenants, _, _, channels, addresses, *_ = asked = _columns(keys)
+            await connection.fetch(scheduler_sql["look_up_keys"], tenants, keys, channels, addresses, [""] * group)
+            written += len(await connection.fetch(scheduler_sql["insert_notifications"], *asked, 5))
         return written
 
     connections = [await asyncpg.connect(url) for _ in range(CONNECTIONS)]

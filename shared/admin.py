@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -25,9 +26,15 @@ from shared.roles import SERVICES, create_roles
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}")
+RATE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?", re.ASCII)
 DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 DISTINCT_DIGITS = 10  # 64 random ones practically never have fewer; what a person types does
 NO_REGION = "none"
+BAD_BURST = "--accept-burst must be 1 to 1000000"
+FAULTS = {  # of the constraints of tenants
+    "tenants_horizon_check": "--horizon must be more than 0",
+    "accept_limit_is_whole": "--accept-rate and --accept-burst go together",
+}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -131,6 +138,8 @@ def _add_tenants(commands: Any) -> None:
         command.add_argument("--horizon", type=_duration, help="how far ahead it may schedule, such as 365d")
         command.add_argument("--past-grace", type=_duration, help="how far back a due time may lie, such as 24h")
         command.add_argument("--region", help="where telephone numbers without a country code are: GB, or none")
+        command.add_argument("--accept-rate", type=_rate, help="how many requests a second it may bring in, or none")
+        command.add_argument("--accept-burst", type=int, help="how many of them at once; goes with --accept-rate")
     _command(commands, "list", _tenant_list, "all of them")
 
 
@@ -164,6 +173,15 @@ def _duration(text: str) -> timedelta:
     if not (found := DURATION.fullmatch(text)) or int(found[1]) > 365_000:
         raise argparse.ArgumentTypeError("must be a number and s, m, h or d, such as 90d")
     return timedelta(**{UNITS[found[2]]: int(found[1])})
+
+
+def _rate(text: str) -> Decimal:
+    """0 takes the limit away."""
+    if text == "none":
+        return Decimal(0)
+    if not RATE.fullmatch(text) or not Decimal(text):
+        raise argparse.ArgumentTypeError("must be above 0, with at most three decimals, such as 100 or 0.5; or none")
+    return Decimal(text)
 
 
 def _before(text: str) -> datetime | timedelta:
@@ -215,14 +233,17 @@ async def _set_bounds(connection: Connection, chosen: argparse.Namespace) -> Non
             """
             UPDATE notifyqueue.tenants AS t
             SET horizon = coalesce($2, t.horizon), past_grace = coalesce($3, t.past_grace),
-              region = nullif(coalesce($4, t.region), $5)
+              region = nullif(coalesce($4, t.region), $5),
+              accept_rate = nullif(coalesce($6, t.accept_rate), 0),
+              accept_burst = CASE WHEN $6 = 0 THEN $7 ELSE coalesce($7, t.accept_burst) END
             WHERE t.id = $1
             RETURNING t.id
             """,
             *(chosen.tenant, chosen.horizon, chosen.past_grace, chosen.region, NO_REGION),
+            *(chosen.accept_rate, chosen.accept_burst),
         )
-    except asyncpg.CheckViolationError:
-        raise Unusable("--horizon must be more than 0") from None
+    except (asyncpg.CheckViolationError, asyncpg.DataError) as error:
+        raise Unusable(FAULTS.get(getattr(error, "constraint_name", None) or "", BAD_BURST)) from None
     if not changed:
         raise Unusable(f"there is no tenant {chosen.tenant}")
 
@@ -230,10 +251,14 @@ async def _set_bounds(connection: Connection, chosen: argparse.Namespace) -> Non
 async def _tenant_list(_: argparse.Namespace) -> None:
     async with _connected() as connection:
         for row in await connection.fetch(
-            "SELECT t.id, t.horizon::text, t.past_grace::text, coalesce(t.region, 'none') AS region "
-            "FROM notifyqueue.tenants AS t ORDER BY t.id"
+            """
+            SELECT t.id, t.horizon::text, t.past_grace::text, coalesce(t.region, 'none') AS region,
+              coalesce(trim_scale(t.accept_rate) || '/s, burst ' || t.accept_burst, 'none') AS accept_rate
+            FROM notifyqueue.tenants AS t ORDER BY t.id
+            """
         ):
-            print(f"{row['id']}  horizon {row['horizon']}  past grace {row['past_grace']}  region {row['region']}")
+            facts = (row["id"], f"horizon {row['horizon']}", f"past grace {row['past_grace']}")
+            print("  ".join([*facts, f"region {row['region']}", f"accept rate {row['accept_rate']}"]))
 
 
 async def _key_create(chosen: argparse.Namespace) -> None:

@@ -7,6 +7,9 @@ ApiError
 ├── IdempotencyKeyReused    ALREADY_EXISTS       IDEMPOTENCY_KEY_REUSED
 ├── StatusConflict          FAILED_PRECONDITION  STATUS_CONFLICT
 ├── NoLongerSendable        FAILED_PRECONDITION  NO_LONGER_SENDABLE
+├── RecipientOptedOut       FAILED_PRECONDITION  RECIPIENT_OPTED_OUT
+├── AddressSuppressed       FAILED_PRECONDITION  ADDRESS_SUPPRESSED
+├── TenantLimitExceeded     RESOURCE_EXHAUSTED   TENANT_LIMIT_EXCEEDED
 ├── ServerOverloaded        RESOURCE_EXHAUSTED   SERVER_OVERLOADED
 ├── QuotaExceeded           RESOURCE_EXHAUSTED   QUOTA_EXCEEDED
 ├── CredentialInvalid       UNAUTHENTICATED      CREDENTIAL_INVALID
@@ -122,6 +125,22 @@ class NoLongerSendable(ApiError):
         )
 
 
+class RecipientOptedOut(ApiError):
+    code = StatusCode.FAILED_PRECONDITION
+    reason = "RECIPIENT_OPTED_OUT"
+
+    def __init__(self) -> None:
+        super().__init__("the recipient opted out of this; nothing was done")
+
+
+class AddressSuppressed(ApiError):
+    code = StatusCode.FAILED_PRECONDITION
+    reason = "ADDRESS_SUPPRESSED"
+
+    def __init__(self) -> None:
+        super().__init__("the address bounced, complained, or was blocked; nothing was done")
+
+
 class _Later(ApiError):
     """A refusal that says when to come back."""
 
@@ -131,6 +150,15 @@ class _Later(ApiError):
         delay = duration_pb2.Duration()
         delay.FromTimedelta(self.retry_after)
         return (error_details_pb2.RetryInfo(retry_delay=delay),)
+
+
+class TenantLimitExceeded(_Later):
+    code = StatusCode.RESOURCE_EXHAUSTED
+    reason = "TENANT_LIMIT_EXCEEDED"
+
+    def __init__(self, retry_after: timedelta) -> None:
+        super().__init__("the tenant is over its rate; nothing was done")
+        self.retry_after = retry_after
 
 
 class ServerOverloaded(_Later):

@@ -20,6 +20,8 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     "notifications": {"scheduler": "SELECT, INSERT, UPDATE", "worker": "SELECT, UPDATE, DELETE"},
     "notification_contents": {"scheduler": "SELECT (notification_id), INSERT", "worker": "SELECT, DELETE"},
     "notification_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},
+    "suppressions": {"scheduler": "SELECT", "worker": "SELECT"},
+    "accept_buckets": {"scheduler": "SELECT, INSERT (tenant_id), UPDATE (empty_at)"},
     "lanes": {"scheduler": "SELECT, UPDATE", "worker": "SELECT, UPDATE"},
     "lane_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},
     "workers": {"scheduler": "SELECT", "worker": "SELECT, INSERT, UPDATE, DELETE"},

@@ -110,6 +110,9 @@ class SchedulerServicer:
         """Accepts a notification. When the answer arrives it is stored, and will end in a terminal status.
         The same request again answers the stored notification with `replayed`; another one under the same key is
         IDEMPOTENCY_KEY_REUSED. After any doubt (a lost connection, a deadline), repeat it as it was.
+        A new one is RECIPIENT_OPTED_OUT or ADDRESS_SUPPRESSED where its address must not be sent to, for its category or at
+        all, and TENANT_LIMIT_EXCEEDED where the tenant is over its rate, with the time to come back in RetryInfo. What is
+        refused or replayed counts for no limit. Whoever opts out later gets nothing either: it ends as SUPPRESSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

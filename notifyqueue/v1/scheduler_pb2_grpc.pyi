@@ -20,6 +20,9 @@ class SchedulerStub:
     """Accepts a notification. When the answer arrives it is stored, and will end in a terminal status.
     The same request again answers the stored notification with `replayed`; another one under the same key is
     IDEMPOTENCY_KEY_REUSED. After any doubt (a lost connection, a deadline), repeat it as it was.
+    A new one is RECIPIENT_OPTED_OUT or ADDRESS_SUPPRESSED where its address must not be sent to, for its category or at
+    all, and TENANT_LIMIT_EXCEEDED where the tenant is over its rate, with the time to come back in RetryInfo. What is
+    refused or replayed counts for no limit. Whoever opts out later gets nothing either: it ends as SUPPRESSED.
     """
     BatchScheduleNotifications: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.BatchScheduleNotificationsRequest, _scheduler_pb2.BatchScheduleNotificationsResponse]
     """Accepts up to 1,000 notifications, each on its own: the results stand in the order of the requests, and one that is
@@ -86,6 +89,9 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
         """Accepts a notification. When the answer arrives it is stored, and will end in a terminal status.
         The same request again answers the stored notification with `replayed`; another one under the same key is
         IDEMPOTENCY_KEY_REUSED. After any doubt (a lost connection, a deadline), repeat it as it was.
+        A new one is RECIPIENT_OPTED_OUT or ADDRESS_SUPPRESSED where its address must not be sent to, for its category or at
+        all, and TENANT_LIMIT_EXCEEDED where the tenant is over its rate, with the time to come back in RetryInfo. What is
+        refused or replayed counts for no limit. Whoever opts out later gets nothing either: it ends as SUPPRESSED.
         """
 
     @_abc_1.abstractmethod

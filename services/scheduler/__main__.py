@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 
 from services.scheduler import accept, changes, redrives, rpc
+from services.scheduler.accept_store import AcceptStore
 from services.scheduler.settings import Settings
 from services.scheduler.store import Store
 from services.scheduler.watch import Hub
@@ -28,7 +29,7 @@ async def start(process: Process, settings: Settings) -> None:
     def wake(channel: str) -> None:
         notifier.tell(lane_topic(channel))
 
-    accepting = accept.Accept(store, max_attempts=settings.max_attempts, on_due=wake, soon=soon)
+    accepting = accept.Accept(AcceptStore(database), max_attempts=settings.max_attempts, on_due=wake, soon=soon)
     group = await process.stack.enter_async_context(
         GroupCommit(
             accepting.flush,

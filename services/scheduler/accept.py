@@ -4,22 +4,38 @@ Each step stands before the next because the later one costs, writes or hides so
 promised and recorded: the row is the queue entry, and the answer is given when it is committed.
 
 A caller's request passes `validation` alone, so that a bad one costs nobody else anything. Then it joins a group:
-A  one read without locks: is its key known? What are the tenant's bounds, and what time is it?
-B  pure: a known key is a replay, or reused; a new request is judged by the database's clock and the tenant's region.
+A  one read without locks: is its key known? Is its address suppressed? What are the tenant's bounds, what has it used
+   of its limit, and what time is it?
+B  pure: a known key is a replay, or reused; a new request is judged by the database's clock, the tenant's region, who
+   must not be sent to, and last by the limit, so that whoever is refused for anything else spends nothing.
 C  one write: what passed goes in where its key is still free. Whoever lost that race is read again, from A.
+   Where a tenant has a limit, it is one transaction that holds the tenants' buckets: A and B again, for somebody may
+   have been before us; then the write, and what really went in is charged.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
 from services.scheduler.fingerprint import fingerprint
+from services.scheduler.limits import Bucket, Limit, charges, plan
 from services.scheduler.notification import Notification, Request
 from services.scheduler.phones import in_region, is_national
 from services.scheduler.times import due_time, judge_due
-from shared.errors import ApiError, DatabaseUnavailable, IdempotencyKeyReused, RequestInvalid, Violation
+from shared import suppression
+from shared.errors import (
+    AddressSuppressed,
+    ApiError,
+    DatabaseUnavailable,
+    IdempotencyKeyReused,
+    RecipientOptedOut,
+    RequestInvalid,
+    TenantLimitExceeded,
+    Violation,
+)
 
 Key = tuple[str, str]  # tenant, idempotency key
 
@@ -43,6 +59,15 @@ class Facts:
     horizon: timedelta
     past_grace: timedelta
     region: str | None = None
+    suppressed_by: Sequence[str] = ()
+    """The sources of what suppresses the address for the category."""
+    limit: Limit | None = None
+    empty_at: datetime | None = None
+    """Of the bucket; None where the tenant has none yet, or needs none."""
+
+    @property
+    def bucket(self) -> Bucket | None:
+        return Bucket(self.limit, self.now, self.empty_at or self.now) if self.limit else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +92,19 @@ class Accepted:
 Answer = Accepted | ApiError
 
 
-class Store(Protocol):
-    async def look_up_keys(self, keys: Sequence[Key]) -> Mapping[Key, Facts]: ...
+class Statements(Protocol):
+    async def look_up_keys(self, requests: Sequence[Request]) -> Mapping[Key, Facts]: ...
     async def insert_notifications(
         self, candidates: Sequence[Candidate], max_attempts: int
     ) -> Mapping[Key, Notification]: ...
+    async def lock_buckets(self, tenants: Sequence[str]) -> set[str]: ...
+    async def charge_buckets(self, empty_at: Mapping[str, datetime]) -> None: ...
+
+
+class Store(Statements, Protocol):
     async def read_notifications(self, ids: Sequence[tuple[str, UUID]]) -> Mapping[UUID, Notification]: ...
+    async def make_buckets(self, tenants: Sequence[str]) -> None: ...
+    def transaction(self) -> AbstractAsyncContextManager[Statements]: ...
 
 
 class Accept:
@@ -90,18 +122,18 @@ class Accept:
 
         A group whose connection was lost runs once more, and finds what it had committed.
         """
-        unsure: set[Key] = set()
+        ours: set[Key] = set()
         try:
-            return await self._answer(group, unsure)
+            return await self._answer(group, ours)
         except DatabaseUnavailable:
-            return await self._answer(group, unsure)
+            return await self._answer(group, ours)
 
-    async def _answer(self, group: Sequence[Candidate], unsure: set[Key]) -> list[Answer]:
-        """`unsure` gathers what was sent to be inserted and not answered: found later, it is ours, and no replay."""
+    async def _answer(self, group: Sequence[Candidate], ours: set[Key]) -> list[Answer]:
+        """`ours` gathers what was sent to be inserted and is nobody else's: found later, it is no replay."""
         answers: dict[Key, Answer] = {}
         open_ = {candidate.request.key: candidate for candidate in group}
         for _ in range(MAX_ROUNDS):
-            answers |= await self._round(list(open_.values()), unsure)
+            answers |= await self._round(list(open_.values()), ours)
             open_ = {key: candidate for key, candidate in open_.items() if key not in answers}
             if not open_:
                 break
@@ -109,24 +141,57 @@ class Accept:
         # Somebody inserts and deletes the same keys as fast as we look.
         return [answers.get(candidate.request.key, DatabaseUnavailable()) for candidate in group]
 
-    async def _round(self, group: Sequence[Candidate], unsure: set[Key]) -> dict[Key, Answer]:
+    async def _round(self, group: Sequence[Candidate], ours: set[Key]) -> dict[Key, Answer]:
         """Answers all but those that lost the race for their key."""
-        facts = await self._store.look_up_keys([candidate.request.key for candidate in group])
+        group, facts = await self._look(group)
         new, known, answers = _sort_out(group, facts)
         if known:
-            answers |= await self._find(known, unsure)
+            answers |= await self._find(known, ours)
         if new:
-            keys = {candidate.request.key for candidate in new}
-            unsure |= keys
-            written = await self._store.insert_notifications(new, self._max_attempts)
-            unsure -= keys
-            answers |= {key: Accepted(notification, replayed=False) for key, notification in written.items()}
+            limited = _limited(new, facts)
+            answers |= await (self._write_limited(new, limited, ours) if limited else self._write(new, ours))
         return answers
 
-    async def _find(self, known: Mapping[Key, UUID], unsure: set[Key]) -> dict[Key, Answer]:
+    async def _look(self, group: Sequence[Candidate]) -> tuple[Sequence[Candidate], Mapping[Key, Facts]]:
+        """Step A. A national number is looked up again when it is known which it is: it may be suppressed."""
+        facts = await self._store.look_up_keys([candidate.request for candidate in group])
+        completed = [_completed(candidate, facts[candidate.request.key]) for candidate in group]
+        national = [new.request for old, new in zip(group, completed, strict=True) if new is not old]
+        return completed, {**facts, **await self._store.look_up_keys(national)} if national else facts
+
+    async def _write(self, new: Sequence[Candidate], ours: set[Key]) -> dict[Key, Answer]:
+        keys = {candidate.request.key for candidate in new}
+        ours |= keys
+        written = await self._store.insert_notifications(new, self._max_attempts)
+        ours -= keys - written.keys()
+        return _accepted(written)
+
+    async def _write_limited(
+        self, new: Sequence[Candidate], limited: Mapping[str, Facts], ours: set[Key]
+    ) -> dict[Key, Answer]:
+        """Leaves out what somebody else has written meanwhile, and whose limit was set meanwhile."""
+        if missing := [tenant for tenant, found in limited.items() if found.empty_at is None]:
+            await self._store.make_buckets(sorted(missing))
+        async with self._store.transaction() as store:
+            held = await store.lock_buckets(sorted(limited))
+            facts = await store.look_up_keys([candidate.request for candidate in new])
+            still_new, _, answers = _sort_out(new, facts)
+            buckets = _buckets(still_new, facts)
+            admitted = [one for one in still_new if one.request.tenant in held or one.request.tenant not in buckets]
+            keys = {candidate.request.key for candidate in admitted}
+            written: Mapping[Key, Notification] = {}
+            if admitted:
+                ours |= keys
+                written = await store.insert_notifications(admitted, self._max_attempts)
+                if spent := charges([tenant for tenant, _ in written], buckets):
+                    await store.charge_buckets(spent)
+        ours -= keys - written.keys()
+        return answers | _accepted(written)
+
+    async def _find(self, known: Mapping[Key, UUID], ours: set[Key]) -> dict[Key, Answer]:
         ids = [(tenant, notification_id) for (tenant, _), notification_id in known.items()]
         stored = await self._store.read_notifications(ids)
-        return {key: Accepted(stored[id_], replayed=key not in unsure) for key, id_ in known.items() if id_ in stored}
+        return {key: Accepted(stored[id_], replayed=key not in ours) for key, id_ in known.items() if id_ in stored}
 
     def _wake(self, answers: Iterable[Answer]) -> None:
         fresh = [answer.notification for answer in answers if isinstance(answer, Accepted) and not answer.replayed]
@@ -136,6 +201,17 @@ class Accept:
 
 def candidate(request: Request) -> Candidate:
     return Candidate(request, fingerprint(request))
+
+
+def _completed(candidate: Candidate, facts: Facts) -> Candidate:
+    """With its national number in E.164, where that can be done and it is new."""
+    request = candidate.request
+    if facts.known or not is_national(request.channel, request.address):
+        return candidate
+    try:
+        return replace(candidate, request=replace(request, address=in_region(request.address, facts.region)))
+    except ValueError:  # it is refused with all its other faults
+        return candidate
 
 
 def _sort_out(
@@ -149,28 +225,63 @@ def _sort_out(
         key = candidate.request.key
         known = facts[key].known
         if known is None:
-            judged = _judge(candidate, facts[key])
-            if isinstance(judged, Candidate):
-                new.append(judged)
+            if refusal := _judge(candidate.request, facts[key]):
+                refused[key] = refusal
             else:
-                refused[key] = judged
+                new.append(candidate)
         elif known.fingerprint == candidate.fingerprint:
             replays[key] = known.notification_id
         else:
             refused[key] = IdempotencyKeyReused(known.notification_id)
-    return new, replays, refused
+    passed, over = _within_limits(new, facts)
+    return passed, replays, refused | over
 
 
-def _judge(candidate: Candidate, facts: Facts) -> Candidate | RequestInvalid:
-    """The candidate as it may be written, or why not."""
-    violations = judge_times(candidate.request, facts)
-    request = candidate.request
+def _judge(request: Request, facts: Facts) -> ApiError | None:
+    """Why a new request is refused, whatever its tenant has used of its limit."""
+    violations = judge_times(request, facts)
     if is_national(request.channel, request.address):
         try:
-            request = replace(request, address=in_region(request.address, facts.region))
+            in_region(request.address, facts.region)
         except ValueError as error:
             violations = [Violation("address", str(error)), *violations]
-    return RequestInvalid(violations) if violations else replace(candidate, request=request)
+    if violations:
+        return RequestInvalid(violations)
+    match suppression.reason(facts.suppressed_by):
+        case None:
+            return None
+        case suppression.OPTED_OUT:
+            return RecipientOptedOut()
+        case _:
+            return AddressSuppressed()
+
+
+def _within_limits(
+    new: Sequence[Candidate], facts: Mapping[Key, Facts]
+) -> tuple[list[Candidate], dict[Key, TenantLimitExceeded]]:
+    """Of new requests in the order in which they came, those that go in, and the others."""
+    buckets = _buckets(new, facts)
+    if not buckets:
+        return list(new), {}
+    waits = plan([candidate.request.tenant for candidate in new], buckets)
+    passed = [candidate for candidate, wait in zip(new, waits, strict=True) if wait is None]
+    over = {one.request.key: TenantLimitExceeded(wait) for one, wait in zip(new, waits, strict=True) if wait}
+    return passed, over
+
+
+def _buckets(new: Sequence[Candidate], facts: Mapping[Key, Facts]) -> dict[str, Bucket]:
+    """By tenant; of those that have a limit."""
+    return {tenant: bucket for tenant, found in _limited(new, facts).items() if (bucket := found.bucket)}
+
+
+def _limited(new: Sequence[Candidate], facts: Mapping[Key, Facts]) -> dict[str, Facts]:
+    """What was found of the tenants that have a limit."""
+    found = ((candidate.request.tenant, facts[candidate.request.key]) for candidate in new)
+    return {tenant: facts for tenant, facts in found if facts.limit}
+
+
+def _accepted(written: Mapping[Key, Notification]) -> dict[Key, Answer]:
+    return {key: Accepted(notification, replayed=False) for key, notification in written.items()}
 
 
 def judge_times(request: Request, facts: Facts) -> list[Violation]:

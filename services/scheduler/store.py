@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from services.scheduler.accept import Candidate, Facts, Key, Known
 from services.scheduler.bulk import Ended
 from services.scheduler.changes import By, Schedule
 from services.scheduler.lanes import Lane, LiveLane, LiveWorker, OpenBreaker, Pause
+from services.scheduler.limits import Limit
 from services.scheduler.listing import Filter, Scan, leading
 from services.scheduler.notification import HistoryEntry, Notification, Request
 from services.scheduler.redrives import Dead, Slice, Tried
@@ -29,8 +31,9 @@ class Store:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    async def look_up_keys(self, keys: Sequence[Key]) -> Mapping[Key, Facts]:
-        rows = await self._executor.fetch(sql["look_up_keys"], *columns(keys, 2))
+    async def look_up_keys(self, requests: Sequence[Request]) -> Mapping[Key, Facts]:
+        asked = [(*request.key, request.channel, request.address, request.category) for request in requests]
+        rows = await self._executor.fetch(sql["look_up_keys"], *columns(asked, 5))
         return {(row["tenant_id"], row["idempotency_key"]): _facts(row) for row in rows}
 
     async def insert_notifications(
@@ -225,7 +228,17 @@ def _led(statement: str, filter_: Filter, **parameters: str) -> str:
 
 def _facts(row: asyncpg.Record) -> Facts:
     known = Known(row["id"], row["fingerprint"]) if row["id"] else None
-    return Facts(known, row["now"], row["horizon"], row["past_grace"], row["region"])
+    limit = Limit(Fraction(row["accept_rate"]), row["accept_burst"]) if row["accept_rate"] else None
+    return Facts(
+        known,
+        row["now"],
+        row["horizon"],
+        row["past_grace"],
+        row["region"],
+        row["suppressed_by"],
+        limit,
+        row["empty_at"],
+    )
 
 
 def _row(candidate: Candidate) -> tuple[object, ...]:

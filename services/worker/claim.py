@@ -1,6 +1,6 @@
 """What a worker holds: a notification, for as long as its lease runs, by a token that fences what it writes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID
@@ -45,6 +45,8 @@ class Claim(Held):
     expiries: int
     asked_at: float
     """When it was asked for, as `shared.clock.tick` counts."""
+    suppressed_by: Sequence[str] = ()
+    """The sources of what suppresses its address for its category."""
 
     @property
     def suspect(self) -> bool:

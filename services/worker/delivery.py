@@ -18,11 +18,13 @@ from services.worker.outcome import (
     content_erased,
     expired,
     judge,
+    suppressed,
     unstarted,
 )
 from services.worker.providers import Answer, Provider
 from services.worker.recording import Fence, Recording
 from services.worker.shared_lane import Probe, SharedLane
+from shared import suppression
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
 from shared.clock import tick
@@ -107,6 +109,8 @@ class Delivery:
     async def _deliver(self, running: Running) -> Verdict | None:
         """The verdict on a claim; None if it is not ours any more."""
         claim = running.claim
+        if reason := suppression.reason(claim.suppressed_by):
+            return suppressed(claim, reason)
         if claim.content is None:
             return content_erased()
         if claim.at_most_once or tick() - claim.asked_at > FRESH:
@@ -153,6 +157,8 @@ def _log(running: Running, verdict: Verdict) -> None:
             log.debug("job.sent", **facts)
         case Ended(reason=None):
             log.warning("job.expired", **facts)
+        case Ended(reason=reason) if reason in suppression.REASONS:
+            log.info("job.suppressed", reason=reason, **facts)
         case Ended(reason=reason, code=code):
             event = "job.dead_letter" if reason == "ATTEMPTS_EXHAUSTED" else "job.fail"
             log.warning(event, reason=reason, code=code, **facts)

@@ -80,6 +80,13 @@ def expired(held: Held) -> Ended:
     return Ended(reason="OUTCOME_UNKNOWN" if held.maybe_delivered else None, kind=None)
 
 
+def suppressed(held: Held, reason: str) -> Ended:
+    """The verdict on what must not be sent, before this attempt's call. SUPPRESSED says that nothing was: where an
+    earlier attempt may have delivered it, nobody knows, as when it runs out of time.
+    """
+    return Ended(reason="OUTCOME_UNKNOWN" if held.maybe_delivered else reason, kind=None)
+
+
 def content_erased() -> Ended:
     return Ended(reason="CONTENT_ERASED", kind=None)
 

@@ -208,6 +208,7 @@ def _claim(row: asyncpg.Record, channel: str, token: UUID, asked_at: float) -> C
         address=row["address"],
         content=json.loads(row["content"]) if row["content"] else None,
         expiries=row["expiries"],
+        suppressed_by=row["suppressed_by"],
         asked_at=asked_at,
     )
 

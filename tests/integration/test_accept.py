@@ -16,8 +16,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
 from services.scheduler.accept import Accept, Accepted, candidate
+from services.scheduler.accept_store import AcceptStore
 from services.scheduler.notification import Request
-from services.scheduler.store import Store
 from services.worker.store import Store as WorkerStore
 from shared.database import Database
 from shared.listener import lane_topic
@@ -46,9 +46,9 @@ def asked(tenant: str, key: str = "order-1", **fields: Any) -> Request:
 
 
 @pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
+async def store(database_url: str) -> AsyncIterator[AcceptStore]:
     async with Database(login(database_url, "scheduler"), name="test", size=1) as database:
-        yield Store(database)
+        yield AcceptStore(database)
 
 
 async def test_nothing_is_answered_before_it_is_committed(scheduler: Scheduler, notifications: Notifications) -> None:
@@ -132,7 +132,7 @@ def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
     return info
 
 
-async def test_a_key_is_the_tenants_own(scheduler: Scheduler, store: Store, notifications: Notifications) -> None:
+async def test_a_key_is_the_tenants_own(scheduler: Scheduler, store: AcceptStore, notifications: Notifications) -> None:
     await notifications.connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ('other')")
     accept = Accept(store, max_attempts=5, on_due=lambda _: None, soon=HOUR)
     (theirs,) = await accept.flush([candidate(asked("other"))])
@@ -239,7 +239,7 @@ async def test_a_day_of_a_delay_has_24_hours_in_any_time_zone(
 
 
 async def test_what_expires_on_its_way_is_left_out_and_fails_nobody_else(
-    store: Store, notifications: Notifications
+    store: AcceptStore, notifications: Notifications
 ) -> None:
     expired = candidate(asked("default", "expired", expiry=datetime.now(UTC) - timedelta(seconds=1)))
     other = candidate(asked("default", "other"))
@@ -357,7 +357,7 @@ async def test_a_wake_up_is_sent_once_for_what_is_due_before_workers_look_by_the
 
 
 async def test_a_replay_wakes_nobody(
-    start_scheduler: StartScheduler, stack: AsyncExitStack, listening: Listening, store: Store, database_url: str
+    start_scheduler: StartScheduler, stack: AsyncExitStack, listening: Listening, store: AcceptStore, database_url: str
 ) -> None:
     scheduler = scheduler_pb2_grpc.SchedulerStub(await start_scheduler(database_url))
     accept = Accept(store, max_attempts=5, on_due=lambda _: None, soon=HOUR)

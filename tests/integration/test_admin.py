@@ -70,8 +70,8 @@ async def test_a_tenant_is_made_changed_and_listed(owner: Owner) -> None:
     assert (await owner("tenant", "create", "acme", "--horizon", "30d")).code == 0
     assert (await owner("tenant", "set", "acme", "--past-grace", "90m", "--region", "GB")).code == 0
     assert (await owner("tenant", "list")).out == [
-        "acme  horizon 30 days  past grace 01:30:00  region GB",
-        "default  horizon 365 days  past grace 24:00:00  region none",
+        "acme  horizon 30 days  past grace 01:30:00  region GB  accept rate none",
+        "default  horizon 365 days  past grace 24:00:00  region none  accept rate none",
     ]
 
 
@@ -105,6 +105,27 @@ async def test_a_url_that_is_none_is_one_line_without_the_password(
     assert line.startswith(f"{command[0]}: DATABASE_URL cannot be used")
     assert "hun" not in line
     assert "ter2" not in line
+
+
+async def test_a_tenants_limit_is_set_changed_and_taken_away(owner: Owner) -> None:
+    async def rate_after(*arguments: str) -> str:
+        answered = await owner("tenant", "set", "default", *arguments)
+        assert answered.code == 0, answered.err
+        (line,) = (await owner("tenant", "list")).out
+        return line.partition("  accept rate ")[2]
+
+    assert await rate_after("--accept-rate", "100", "--accept-burst", "200") == "100/s, burst 200"
+    assert await rate_after("--region", "GB") == "100/s, burst 200"
+    assert await rate_after("--accept-rate", "0.5") == "0.5/s, burst 200"
+    assert await rate_after("--accept-burst", "1") == "0.5/s, burst 1"
+    assert await rate_after("--accept-rate", "none") == "none"
+
+
+@pytest.mark.parametrize("rate", ["", "0", "0.000", "-1", "1e3", "1.2345", "1000000", "NaN", "٣"])
+def test_a_rate_is_a_number_with_three_decimals(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        admin.main(["tenant", "set", "default", f"--accept-rate={rate}"])
+    assert "or none" in capsys.readouterr().err
 
 
 async def test_a_key_is_shown_once_and_stored_as_its_hash(
@@ -159,6 +180,10 @@ async def test_a_revoked_key_is_good_no_more_and_stays_listed(
             for region in ("gb", "UK", "XX", "GBR", "001", "None", "")
         ),
         (("tenant", "set", "acme"), "tenant: there is no tenant acme"),
+        (("tenant", "set", "default", "--accept-rate", "1"), "tenant: --accept-rate and --accept-burst go together"),
+        (("tenant", "set", "default", "--accept-rate=none", "--accept-burst=1"), "tenant: --accept-rate and"),
+        (("tenant", "set", "default", "--accept-rate=1", "--accept-burst=0"), "tenant: --accept-burst must be 1 to"),
+        (("tenant", "set", "default", "--accept-rate=1", "--accept-burst=9999999999"), "tenant: --accept-burst must"),
         (("key", "create", "--role", "ADMIN"), "key: --tenant must be given"),
         (("key", "create", "--role", "PLATFORM", "--tenant", "default"), "key: --tenant must be given, except"),
         (("key", "create", "--role", "ADMIN", "--tenant", "acme"), "key: there is no tenant acme"),

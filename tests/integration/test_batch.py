@@ -113,9 +113,9 @@ async def test_a_key_that_is_there_many_times_is_looked_up_once(
     looked: list[object] = []
     look_up = Store.look_up_keys
 
-    async def counted(self: Store, keys: Sequence[tuple[str, str]]) -> Any:
-        looked.extend(keys)
-        return await look_up(self, keys)
+    async def counted(self: Store, requests: Sequence[Any]) -> Any:
+        looked.extend(requests)
+        return await look_up(self, requests)
 
     monkeypatch.setattr(Store, "look_up_keys", counted)
     results = await results_of(scheduler, *[schedule("key")] * 100)

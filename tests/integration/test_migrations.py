@@ -15,6 +15,7 @@ SERVERS = ["postgres", "postgres_15"]
 on_every_server = pytest.mark.parametrize("database_url", SERVERS, indirect=True)
 
 TABLES = {
+    "accept_buckets",
     "api_keys",
     "lane_history",
     "lanes",
@@ -25,6 +26,7 @@ TABLES = {
     "status_deltas",
     "status_totals",
     "schema_migrations",
+    "suppressions",
     "tenants",
     "webhook_attempts",
     "webhook_deliveries",

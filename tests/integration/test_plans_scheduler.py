@@ -15,6 +15,7 @@ import pytest
 
 from sandbox.postgres import Postgres
 from services.scheduler.accept import Candidate, candidate
+from services.scheduler.accept_store import AcceptStatements
 from services.scheduler.bulk import Ended
 from services.scheduler.changes import By
 from services.scheduler.listing import OLDEST, SCANNED, Filter, Scan
@@ -73,6 +74,12 @@ CROSS JOIN LATERAL (SELECT CASE WHEN said.status = 'PROCESSING' THEN gen_random_
 CONTENTS = """
 INSERT INTO notifyqueue.notification_contents SELECT id, '{}' FROM notifyqueue.notifications
 """
+SUPPRESSIONS = """
+INSERT INTO notifyqueue.suppressions (tenant_id, channel, address, category, source)
+SELECT 'default', 'EMAIL', 'gone' || n || '@example.com', CASE WHEN n % 2 = 0 THEN 'news' ELSE '' END, 'BOUNCED'
+FROM generate_series(1, 30000) AS n
+"""
+LIMITED = "small"
 EVENTS = """
 INSERT INTO notifyqueue.webhook_events (
   tenant_id, notification_id, status, redrive_count, attempt_count, channel, labels, occurred_at, fanned_out_at
@@ -110,16 +117,19 @@ async def fill(server: Postgres) -> None:
     await run(server.url, f"CREATE DATABASE {FILLED}")
     await migrate(server.url_of(FILLED))
     filling = ["INSERT INTO notifyqueue.tenants (id) VALUES ('other'), ('small')"]
+    filling += [f"UPDATE notifyqueue.tenants SET accept_rate = 10, accept_burst = 10 WHERE id = '{LIMITED}'"]
     tables = (
         TABLE,
         "notification_contents",
+        "suppressions",
         "webhook_events",
         "webhook_deliveries",
         "status_deltas",
         "status_totals",
     )
     filling += [f"ALTER TABLE notifyqueue.{table} SET (autovacuum_enabled = off)" for table in tables]
-    await run(server.url_of(FILLED), *filling, NOTIFICATIONS, CONTENTS, EVENTS, DELIVERIES, DELTAS, TOTALS)
+    filling += [NOTIFICATIONS, CONTENTS, SUPPRESSIONS, EVENTS, DELIVERIES, DELTAS, TOTALS]
+    await run(server.url_of(FILLED), *filling)
 
 
 async def run(url: str, *statements: str) -> str:
@@ -183,18 +193,35 @@ def assert_by_index(plan: Plan, *indexes: str, buffers: int) -> None:
     assert plan.buffers <= buffers, plan
 
 
-def asked(key: str) -> Candidate:
+def asked(key: str, tenant: str = "default") -> Candidate:
     content = {"subject": "Hello", "text": "How are you?"}
     due = timedelta(hours=1)
     return candidate(
-        Request("default", key, "EMAIL", "someone@example.com", content, 2, due, None, False, "", "order", {})
+        Request(tenant, key, "EMAIL", "someone@example.com", content, 2, due, None, False, "", "order", {})
     )
 
 
 @pytest.mark.parametrize("size", [1, GROUP])
 async def test_keys_are_looked_up_one_by_one(store: Store, explaining: Explaining, size: int) -> None:
-    await store.look_up_keys([("default", f"key-{number * 2}") for number in range(size)])
-    assert_by_index(explaining.plan, "notifications_idempotency_key", buffers=10 + 6 * size)
+    await store.look_up_keys([asked(f"key-{number * 2}", LIMITED).request for number in range(size)])
+    indexes = ("notifications_idempotency_key", "one_suppression_per_source", "accept_buckets_pkey")
+    assert_by_index(explaining.plan, *indexes, buffers=10 + 12 * size)
+    assert "Seq Scan" not in explaining.plan.scans("suppressions"), explaining.plan
+
+
+async def test_without_a_limit_no_bucket_is_looked_at(store: Store, explaining: Explaining) -> None:
+    await store.look_up_keys([asked(f"key-{number}").request for number in range(GROUP)])
+    looks = [node for node in explaining.plan.nodes("Scan") if node.get("Relation Name") == "accept_buckets"]
+    assert all(node["Actual Loops"] == 0 for node in looks), explaining.plan
+
+
+async def test_buckets_are_held_and_charged_by_key(connection: "Connection", explaining: Explaining) -> None:
+    store = AcceptStatements(explaining)
+    await store.make_buckets([LIMITED, "other"])
+    assert await store.lock_buckets([LIMITED, "other"]) == {LIMITED, "other"}
+    await store.charge_buckets({LIMITED: LAST})
+    for plan in explaining.plans[1:]:
+        assert plan.buffers <= 30, plan
 
 
 @pytest.mark.parametrize("size", [1, GROUP])

@@ -69,6 +69,8 @@ async def test_a_service_may_run_each_of_its_statements(url: str, service: str, 
 # What would hurt most, service by service.
 FORBIDDEN: Mapping[str, list[str]] = {
     "scheduler": [
+        "UPDATE notifyqueue.tenants SET accept_rate = NULL, accept_burst = NULL",
+        "DELETE FROM notifyqueue.accept_buckets",
         "SELECT content FROM notifyqueue.notification_contents",
         "UPDATE notifyqueue.notification_contents SET content = '{}'",
         "UPDATE notifyqueue.tenants SET horizon = '1 day'",
@@ -104,6 +106,8 @@ FORBIDDEN: Mapping[str, list[str]] = {
     ],
 }
 FORBIDDEN_TO_ALL = [
+    "UPDATE notifyqueue.suppressions SET category = 'x'",
+    "DELETE FROM notifyqueue.suppressions",
     "DELETE FROM notifyqueue.webhook_endpoints",
     "TRUNCATE notifyqueue.notification_history",
     "DROP TABLE notifyqueue.notifications",

@@ -1,15 +1,27 @@
 """Accepting: what is replayed, refused and written, and in how many rounds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from uuid import UUID
 
 import pytest
 
 from services.scheduler.accept import Accept, Accepted, Candidate, Facts, Key, Known, candidate, judge_times
+from services.scheduler.limits import Limit
 from services.scheduler.notification import Notification, Request
-from shared.errors import DatabaseUnavailable, IdempotencyKeyReused, RequestInvalid, Violation
+from shared.errors import (
+    AddressSuppressed,
+    ApiError,
+    DatabaseUnavailable,
+    IdempotencyKeyReused,
+    RecipientOptedOut,
+    RequestInvalid,
+    TenantLimitExceeded,
+    Violation,
+)
 
 NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -47,6 +59,11 @@ class FakeStore:
 
     now: datetime = NOW
     region: str | None = None
+    suppressed: dict[str, Sequence[str]] = field(default_factory=dict)
+    """By address, the sources."""
+    limits: dict[str, Limit] = field(default_factory=dict)
+    """By tenant."""
+    buckets: dict[str, datetime] = field(default_factory=dict)
     rows: dict[Key, tuple[Known, Notification]] = field(default_factory=dict)
     before: dict[str, Callable[[], object]] = field(default_factory=dict)
     """What happens before a statement of this name, each time."""
@@ -84,10 +101,15 @@ class FakeStore:
         self.calls.append(statement)
         self.before.get(statement, lambda: None)()
 
-    async def look_up_keys(self, keys: Sequence[Key]) -> Mapping[Key, Facts]:
+    async def look_up_keys(self, requests: Sequence[Request]) -> Mapping[Key, Facts]:
         self.begin("look_up_keys")
-        known = {key: self.rows[key][0] for key in keys if key in self.rows}
-        return {key: Facts(known.get(key), self.now, 365 * DAY, DAY, self.region) for key in keys}
+        return {request.key: self.facts(request) for request in requests}
+
+    def facts(self, request: Request) -> Facts:
+        known, _ = self.rows.get(request.key, (None, None))
+        suppressed_by = self.suppressed.get(request.address, ())
+        limit, empty_at = self.limits.get(request.tenant), self.buckets.get(request.tenant)
+        return Facts(known, self.now, 365 * DAY, DAY, self.region, suppressed_by, limit, empty_at)
 
     async def insert_notifications(
         self, candidates: Sequence[Candidate], max_attempts: int
@@ -100,6 +122,24 @@ class FakeStore:
         self.begin("read_notifications")
         stored = {(tenant, row.id): row for (tenant, _), (_, row) in self.rows.items()}
         return {id_: stored[tenant, id_] for tenant, id_ in ids if (tenant, id_) in stored}
+
+    async def make_buckets(self, tenants: Sequence[str]) -> None:
+        self.begin("make_buckets")
+        self.buckets = dict.fromkeys(tenants, self.now) | self.buckets
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator["FakeStore"]:
+        self.begin("begin")
+        yield self
+        self.begin("commit")
+
+    async def lock_buckets(self, tenants: Sequence[str]) -> set[str]:
+        self.begin("lock_buckets")
+        return {tenant for tenant in tenants if tenant in self.buckets}
+
+    async def charge_buckets(self, empty_at: Mapping[str, datetime]) -> None:
+        self.begin("charge_buckets")
+        self.buckets |= empty_at
 
 
 @pytest.fixture
@@ -162,7 +202,8 @@ async def test_a_national_number_is_written_as_the_tenants_region_has_it(accept:
     (answer,) = await accept.flush([texted(address=NATIONAL)])
     assert isinstance(answer, Accepted)
     assert answer.notification.address == "+447700900123"
-    assert store.calls == ["look_up_keys", "insert_notifications"]
+    # Again by the number that it is: it may be suppressed.
+    assert store.calls == ["look_up_keys", "look_up_keys", "insert_notifications"]
 
 
 @pytest.mark.parametrize("region", [None, "US", "ZZ"])
@@ -377,3 +418,205 @@ async def test_a_database_that_stays_away_is_the_callers_to_come_back_to(woken: 
     with pytest.raises(DatabaseUnavailable):
         await accept.flush([asked()])
     assert store.calls == ["look_up_keys", "insert_notifications"] * 2
+
+
+SUPPRESSIONS: list[tuple[Sequence[str], type[ApiError]]] = [
+    (["OPTED_OUT"], RecipientOptedOut),
+    (["BOUNCED"], AddressSuppressed),
+    (["COMPLAINED"], AddressSuppressed),
+    (["OPERATOR"], AddressSuppressed),
+    (["BOUNCED", "OPTED_OUT"], RecipientOptedOut),
+]
+
+
+@pytest.mark.parametrize(("sources", "refusal"), SUPPRESSIONS)
+async def test_what_must_not_be_sent_is_refused_and_costs_nobody_else_anything(
+    accept: Accept, store: FakeStore, sources: Sequence[str], refusal: type[ApiError]
+) -> None:
+    store.suppressed["gone@example.com"] = sources
+    refused, accepted = await accept.flush([asked("a", address="gone@example.com"), asked("b")])
+    assert type(refused) is refusal
+    assert isinstance(accepted, Accepted)
+
+
+async def test_a_replay_is_one_whoever_opted_out_since(accept: Accept, store: FakeStore) -> None:
+    stored = store.put(asked())
+    store.suppressed["someone@example.com"] = ["OPTED_OUT"]
+    assert await accept.flush([asked()]) == [Accepted(stored, replayed=True)]
+    assert isinstance((await accept.flush([asked(reference="other")]))[0], IdempotencyKeyReused)
+
+
+async def test_a_national_number_is_suppressed_by_what_its_region_makes_of_it(accept: Accept, store: FakeStore) -> None:
+    store.region = "GB"
+    store.suppressed["+447700900123"] = ["OPTED_OUT"]
+    (answer,) = await accept.flush([texted(address=NATIONAL)])
+    assert isinstance(answer, RecipientOptedOut)
+    assert store.calls == ["look_up_keys", "look_up_keys"]
+
+
+UNLIMITED = ["look_up_keys", "insert_notifications"]
+LIMITED = [
+    *("look_up_keys", "begin", "lock_buckets", "look_up_keys", "insert_notifications", "charge_buckets", "commit"),
+]
+TEN_A_SECOND = Limit(Fraction(10), burst=2)
+INTERVAL = timedelta(milliseconds=100)
+
+
+async def test_without_a_limit_the_statements_are_the_two_that_it_takes(accept: Accept, store: FakeStore) -> None:
+    await accept.flush([asked(f"{number}", tenant=f"t{number % 3}") for number in range(100)])
+    assert store.calls == UNLIMITED
+    assert store.buckets == {}
+
+
+async def test_a_tenant_over_its_limit_is_told_when_to_come_back(accept: Accept, store: FakeStore) -> None:
+    store.limits["default"] = TEN_A_SECOND
+    answers = await accept.flush([asked(f"{number}") for number in range(4)])
+    assert [isinstance(answer, Accepted) for answer in answers] == [True, True, False, False]
+    assert [answer.retry_after for answer in answers if isinstance(answer, TenantLimitExceeded)] == [
+        INTERVAL,
+        2 * INTERVAL,
+    ]
+    assert store.buckets == {"default": NOW + 2 * INTERVAL}
+    assert len(store.rows) == 2
+
+
+async def test_the_bucket_is_held_from_the_second_look_to_the_charge(accept: Accept, store: FakeStore) -> None:
+    store.limits["default"], store.buckets["default"] = TEN_A_SECOND, NOW
+    await accept.flush([asked()])
+    assert store.calls == LIMITED
+
+
+async def test_who_is_over_the_limit_at_the_first_look_locks_nothing(accept: Accept, store: FakeStore) -> None:
+    store.limits["default"], store.buckets["default"] = TEN_A_SECOND, NOW + 2 * INTERVAL
+    limited, free = await accept.flush([asked("a"), asked("b", tenant="other")])
+    assert isinstance(limited, TenantLimitExceeded)
+    assert isinstance(free, Accepted)
+    assert store.calls == UNLIMITED
+
+
+async def test_a_limit_is_one_tenants_own(accept: Accept, store: FakeStore) -> None:
+    store.limits["default"] = Limit(Fraction(1), burst=1)
+    answers = await accept.flush([asked(f"{n}", tenant=tenant) for n in range(3) for tenant in ("default", "other")])
+    assert [isinstance(answer, Accepted) for answer in answers] == [True, True, False, True, False, True]
+
+
+async def test_what_somebody_else_took_meanwhile_counts(accept: Accept, store: FakeStore) -> None:
+    store.limits["default"], store.buckets["default"] = TEN_A_SECOND, NOW
+
+    def other_scheduler() -> None:
+        store.buckets["default"] = NOW + 2 * INTERVAL
+
+    store.before["lock_buckets"] = other_scheduler
+    (answer,) = await accept.flush([asked()])
+    assert isinstance(answer, TenantLimitExceeded)
+    assert store.rows == {}
+    assert store.buckets == {"default": NOW + 2 * INTERVAL}
+
+
+async def test_a_key_that_was_written_while_the_bucket_was_waited_for_is_a_replay_and_no_refusal(
+    accept: Accept, store: FakeStore
+) -> None:
+    store.limits["default"], store.buckets["default"] = TEN_A_SECOND, NOW
+
+    def other_scheduler() -> None:
+        store.put(asked())
+        store.buckets["default"] = NOW + 2 * INTERVAL
+
+    store.before["lock_buckets"] = other_scheduler
+    (answer,) = await accept.flush([asked()])
+    assert isinstance(answer, Accepted)
+    assert answer.replayed
+    assert store.buckets == {"default": NOW + 2 * INTERVAL}
+
+
+async def test_a_replay_and_a_reused_key_spend_nothing(accept: Accept, store: FakeStore) -> None:
+    store.limits["default"], store.buckets["default"] = TEN_A_SECOND, NOW + 2 * INTERVAL
+    stored = store.put(asked())
+    assert await accept.flush([asked()]) == [Accepted(stored, replayed=True)]
+    assert isinstance((await accept.flush([asked(reference="other")]))[0], IdempotencyKeyReused)
+    assert "begin" not in store.calls
+    assert store.buckets == {"default": NOW + 2 * INTERVAL}
+
+
+async def test_what_is_refused_for_something_else_takes_nobodys_place(accept: Accept, store: FakeStore) -> None:
+    store.limits["default"] = Limit(Fraction(1), burst=1)
+    store.suppressed["gone@example.com"] = ["BOUNCED"]
+    group = [asked("a", due=NOW - 2 * DAY), asked("b", address="gone@example.com"), asked("c")]
+    invalid, suppressed, accepted = await accept.flush(group)
+    assert isinstance(invalid, RequestInvalid)
+    assert isinstance(suppressed, AddressSuppressed)
+    assert isinstance(accepted, Accepted)
+
+
+async def test_who_loses_the_race_for_a_key_spends_nothing(accept: Accept, store: FakeStore) -> None:
+    store.limits["default"], store.buckets["default"] = TEN_A_SECOND, NOW
+    store.before["insert_notifications"] = lambda: store.put(asked("a"))
+    first, second = await accept.flush([asked("a"), asked("b")])
+    assert isinstance(first, Accepted)
+    assert isinstance(second, Accepted)
+    assert (first.replayed, second.replayed) == (True, False)
+    assert store.buckets == {"default": NOW + INTERVAL}
+
+
+async def test_nothing_is_written_for_a_limit_that_was_set_after_the_first_look(
+    accept: Accept, store: FakeStore
+) -> None:
+    """Its bucket is not held: the next round begins with it."""
+    store.limits["limited"], store.buckets["limited"] = TEN_A_SECOND, NOW
+
+    def owner() -> None:
+        store.limits["default"] = Limit(Fraction(1), burst=1)
+
+    store.before["lock_buckets"] = owner
+    answers = await accept.flush([asked("a"), asked("b"), asked("c", tenant="limited")])
+    assert [type(answer) for answer in answers] == [Accepted, TenantLimitExceeded, Accepted]
+    assert store.buckets["default"] == NOW + timedelta(seconds=1)
+
+
+async def test_a_commit_whose_answer_was_lost_is_charged_once_and_is_no_replay(woken: list[str]) -> None:
+    accept, store = losing(1, woken)
+    store.limits["default"], store.buckets["default"] = TEN_A_SECOND, NOW
+    store.losses = 0
+    lost = iter([True])
+
+    def lose() -> None:
+        if next(lost, False):
+            raise DatabaseUnavailable
+
+    store.before["commit"] = lose
+    (answer,) = await accept.flush([asked()])
+    assert answer == Accepted(store.rows["default", "a"][1], replayed=False)
+    assert store.buckets == {"default": NOW + INTERVAL}
+
+
+@pytest.mark.parametrize("statement", ["begin", "lock_buckets", "charge_buckets"])
+async def test_without_its_bucket_nothing_is_accepted(accept: Accept, store: FakeStore, statement: str) -> None:
+    store.limits["default"], store.buckets["default"] = TEN_A_SECOND, NOW
+
+    def away() -> None:
+        store.rows.clear()  # rolled back
+        raise DatabaseUnavailable
+
+    store.before[statement] = away
+    with pytest.raises(DatabaseUnavailable):
+        await accept.flush([asked()])
+    assert store.buckets == {"default": NOW}
+
+
+async def test_what_an_earlier_round_wrote_is_no_replay_when_a_later_one_loses_the_connection(
+    accept: Accept, store: FakeStore, woken: list[str]
+) -> None:
+    events = iter([lambda: store.put(asked("a"))])  # somebody is first with one of the two
+    store.before["insert_notifications"] = lambda: next(events, lambda: None)()
+    lost = iter([False, True])
+
+    def lose() -> None:
+        if next(lost, False):
+            raise DatabaseUnavailable
+
+    store.before["look_up_keys"] = lose
+    first, second = await accept.flush([asked("a"), asked("b")])
+    assert isinstance(first, Accepted)
+    assert isinstance(second, Accepted)
+    assert (first.replayed, second.replayed) == (True, False)
+    assert woken == ["EMAIL"]

@@ -14,6 +14,7 @@ from notifyqueue.v1 import errors_pb2
 from shared import errors
 from shared.errors import (
     MAX_VIOLATIONS,
+    AddressSuppressed,
     ApiError,
     CredentialInvalid,
     DatabaseUnavailable,
@@ -24,12 +25,14 @@ from shared.errors import (
     NoLongerSendable,
     PageTokenInvalid,
     QuotaExceeded,
+    RecipientOptedOut,
     RequestInvalid,
     ResourceNotFound,
     RoleMissing,
     ServerDraining,
     ServerOverloaded,
     StatusConflict,
+    TenantLimitExceeded,
     Violation,
 )
 
@@ -39,10 +42,7 @@ PREFIX = "ERROR_REASON_"
 # Of features that are still to come.
 NOT_RAISED_YET = {
     "TEMPLATE_RENDER_FAILED",
-    "RECIPIENT_OPTED_OUT",
-    "ADDRESS_SUPPRESSED",
     "ADDRESS_MISSING",
-    "TENANT_LIMIT_EXCEEDED",
 }
 
 ID = UUID("0192f0c1-7e6a-7b1c-8000-0123456789ab")
@@ -53,6 +53,9 @@ SAMPLES = [
     IdempotencyKeyReused(ID),
     StatusConflict(ID, "SENT"),
     NoLongerSendable(ID, "EXPIRED"),
+    RecipientOptedOut(),
+    AddressSuppressed(),
+    TenantLimitExceeded(timedelta(milliseconds=20)),
     ServerOverloaded(),
     QuotaExceeded("endpoints"),
     CredentialInvalid(),
@@ -119,7 +122,7 @@ def test_a_message_is_one_short_line(error: ApiError) -> None:
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: error.reason)
 def test_nothing_but_ids_and_our_own_words_can_be_put_into_a_message(error: ApiError) -> None:
     parameters = inspect.signature(type(error)).parameters
-    assert set(parameters) <= {"violations", "notification_id", "status", "resource", "cause"}
+    assert set(parameters) <= {"violations", "notification_id", "status", "resource", "cause", "retry_after"}
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: error.reason)
@@ -149,6 +152,12 @@ def test_what_may_be_tried_again_says_when(error: ApiError) -> None:
     (info,) = error.details()
     assert isinstance(info, error_details_pb2.RetryInfo)
     assert info.retry_delay.ToTimedelta() == timedelta(seconds=1)
+
+
+def test_who_is_over_its_limit_is_told_its_own_time() -> None:
+    (info,) = TenantLimitExceeded(timedelta(seconds=90, microseconds=1)).details()
+    assert isinstance(info, error_details_pb2.RetryInfo)
+    assert info.retry_delay.ToTimedelta() == timedelta(seconds=90, microseconds=1)
 
 
 def violations(count: int) -> list[Violation]:
@@ -186,6 +195,12 @@ def test_what_may_have_written_says_so(error: ApiError) -> None:
     assert error.message.endswith("; a write may have happened")
 
 
-@pytest.mark.parametrize("error", [ServerOverloaded(), ServerDraining()])
+NOT_WRITTEN = [
+    *(ServerOverloaded(), ServerDraining()),
+    *(RecipientOptedOut(), AddressSuppressed(), TenantLimitExceeded(timedelta(seconds=1))),
+]
+
+
+@pytest.mark.parametrize("error", NOT_WRITTEN, ids=lambda error: error.reason)
 def test_what_has_not_written_says_so(error: ApiError) -> None:
     assert error.message.endswith("; nothing was done")

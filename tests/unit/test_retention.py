@@ -18,6 +18,8 @@ KEPT = {
     "retention_marks": "one row each",
     "status_deltas": "merged into the totals, which takes them away",
     "status_totals": "since ever: a few rows for each tenant",
+    "suppressions": "what nobody wants to get, nobody wants to get later either",
+    "accept_buckets": "one row for a tenant",
 }
 STATEMENTS = ("services.worker", "shared.removal")
 

@@ -1,7 +1,8 @@
 -- claim_due: up to 64 due notifications of a lane for one worker, most urgent first, with what it needs to deliver them.
 -- Disjoint under any number of claimers, never more than the limit, and its cost follows what it takes, not what is
 -- scheduled for later: each class is an equality in the claim index, and the due time a range. Crash suspects stand in
--- an index of their own, and at most one is taken. None of a paused lane. store.py puts other limits in place of 64.
+-- an index of their own, and at most one is taken. None of a paused lane. What is suppressed is claimed, too, with what
+-- suppresses it: its holder ends it. store.py puts other limits in place of 64.
 --   $1 text        channel
 --   $2 smallint[]  classes in the order to visit; from the bottom, to let the low ones breathe
 --   $3 interval    only what has been due for at least this long
@@ -53,4 +54,11 @@ FROM taken
 LEFT JOIN notifyqueue.notification_contents AS c ON c.notification_id = taken.id
 WHERE n.id = taken.id AND n.status = 'PENDING'
 RETURNING n.id, n.address, n.attempt_count, n.max_attempts, n.at_most_once, n.reconciliation_granted,
-  n.maybe_delivered, n.expiries, n.expire_at - now() AS time_left, c.content
+  n.maybe_delivered, n.expiries, n.expire_at - now() AS time_left, c.content,
+  ARRAY(
+    SELECT s.source
+    FROM notifyqueue.suppressions AS s
+    WHERE s.tenant_id = n.tenant_id AND s.channel = n.channel
+      AND s.address = notifyqueue.suppressed_form(n.channel, n.address)
+      AND (s.category IN ('', n.category)) IS TRUE  -- no index condition: it would be two searches
+  ) AS suppressed_by

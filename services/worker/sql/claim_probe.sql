@@ -1,6 +1,6 @@
 -- claim_probe: one due notification of a lane whose breaker is open, with what it needs to deliver it: of the first eight
 -- of each class one that has failed least, and rather none that may be sent only once. By chance among equals, so that no
--- notification stands in the others' way for ever.
+-- notification stands in the others' way for ever. What is suppressed is claimed, too, as in claim_due.
 --   $1 text  channel   $2 uuid  claim token   $3 uuid  worker   $4 interval  lease
 WITH heads AS MATERIALIZED (
   SELECT head.id, head.attempt_count, head.at_most_once
@@ -29,4 +29,11 @@ FROM taken
 LEFT JOIN notifyqueue.notification_contents AS c ON c.notification_id = taken.id
 WHERE n.id = taken.id AND n.status = 'PENDING'
 RETURNING n.id, n.address, n.attempt_count, n.max_attempts, n.at_most_once, n.reconciliation_granted,
-  n.maybe_delivered, n.expiries, n.expire_at - now() AS time_left, c.content
+  n.maybe_delivered, n.expiries, n.expire_at - now() AS time_left, c.content,
+  ARRAY(
+    SELECT s.source
+    FROM notifyqueue.suppressions AS s
+    WHERE s.tenant_id = n.tenant_id AND s.channel = n.channel
+      AND s.address = notifyqueue.suppressed_form(n.channel, n.address)
+      AND (s.category IN ('', n.category)) IS TRUE  -- as in claim_due
+  ) AS suppressed_by

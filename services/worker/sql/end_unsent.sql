@@ -26,6 +26,7 @@ UPDATE notifyqueue.notifications AS n
 SET status = CASE
     WHEN held.failure_reason IS NULL THEN 'EXPIRED'
     WHEN held.failure_reason IN ('ATTEMPTS_EXHAUSTED', 'WORKER_LOST') THEN 'DEAD_LETTERED'
+    WHEN held.failure_reason IN ('OPTED_OUT', 'ADDRESS_SUPPRESSED') THEN 'SUPPRESSED'
     ELSE 'FAILED'
   END,
   finished_at = now(), failure_reason = held.failure_reason,

@@ -1,0 +1,31 @@
+"""The statements of accepting, on their own and in transactions: one method each, named like its file in sql/."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from services.scheduler.store import Store, sql
+from shared.database import Database, columns
+
+
+class AcceptStatements(Store):
+    async def lock_buckets(self, tenants: Sequence[str]) -> set[str]:
+        """Those that there are."""
+        return {row["tenant_id"] for row in await self._executor.fetch(sql["lock_buckets"], tenants)}
+
+    async def charge_buckets(self, empty_at: Mapping[str, datetime]) -> None:
+        await self._executor.fetch(sql["charge_buckets"], *columns(list(empty_at.items()), 2))
+
+    async def make_buckets(self, tenants: Sequence[str]) -> None:
+        await self._executor.fetch(sql["make_buckets"], tenants)
+
+
+class AcceptStore(AcceptStatements):
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._database = database
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AcceptStatements]:
+        async with self._database.transaction() as connection:
+            yield AcceptStatements(connection)

@@ -1,0 +1,16 @@
+"""Whom nothing is sent to: what the rows that match an address and a category come to."""
+
+from collections.abc import Sequence
+
+OPTED_OUT = "OPTED_OUT"
+ADDRESS_SUPPRESSED = "ADDRESS_SUPPRESSED"
+"""It bounced, somebody complained, or an operator blocked it."""
+
+REASONS = frozenset({OPTED_OUT, ADDRESS_SUPPRESSED})
+
+
+def reason(sources: Sequence[str]) -> str | None:
+    """Why nothing is sent; None where no row matches. What a person asked for is named before what a machine found."""
+    if not sources:
+        return None
+    return OPTED_OUT if OPTED_OUT in sources else ADDRESS_SUPPRESSED
