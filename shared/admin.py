@@ -26,6 +26,13 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}")
 DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 DISTINCT_DIGITS = 10  # 64 random ones practically never have fewer; what a person types does
+FAULTY = {
+    "tenants_horizon_check": "--horizon must be more than 0",
+    "tenants_region_check": "--region must be two capital letters",
+    "tenants_recipient_limit_check": "--recipient-limit must be 1 to 1000",
+    "tenants_recipient_window_check": "--recipient-window must be more than 0, and at most 31d",
+    "recipient_limit_is_whole": "--recipient-limit and --recipient-window must be given together the first time",
+}
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -125,6 +132,9 @@ def _add_tenants(commands: Any) -> None:
         command.add_argument("--horizon", type=_duration, help="how far ahead it may schedule, such as 365d")
         command.add_argument("--past-grace", type=_duration, help="how far back a due time may lie, such as 24h")
         command.add_argument("--region", help="where telephone numbers without a country code are, such as GB")
+        command.add_argument("--recipient-limit", type=int, help="how many each recipient gets in a window, up to 1000")
+        command.add_argument("--recipient-window", type=_duration, help="how long that window is, such as 1h")
+    change.add_argument("--no-recipient-limit", action="store_true", help="each recipient gets as many as come")
     _command(commands, "list", _tenant_list, "all of them")
 
 
@@ -195,9 +205,36 @@ async def _tenant_create(chosen: argparse.Namespace) -> None:
 
 
 async def _tenant_set(chosen: argparse.Namespace) -> None:
-    async with _connected() as connection:
+    if chosen.no_recipient_limit and (chosen.recipient_limit or chosen.recipient_window):
+        raise Unusable("--no-recipient-limit must be alone, without --recipient-limit and --recipient-window")
+    async with _connected() as connection, connection.transaction():
         await _set_bounds(connection, chosen)
+        if chosen.no_recipient_limit:
+            await connection.execute(
+                "UPDATE notifyqueue.tenants AS t SET recipient_limit = NULL, recipient_window = NULL WHERE t.id = $1",
+                chosen.tenant,
+            )
+        await _look_at_gates(connection, chosen.tenant)
     print(f"tenant {chosen.tenant} is set")
+
+
+async def _look_at_gates(connection: Connection, tenant: str) -> None:
+    """There may be room by the new limit where there was none by the old one."""
+    await connection.execute(
+        """
+        UPDATE notifyqueue.recipient_gates AS g
+        SET opens_at = now()
+        FROM (
+          SELECT o.tenant_id, o.limit_key
+          FROM notifyqueue.recipient_gates AS o
+          WHERE o.tenant_id = $1 AND o.opens_at > now()
+          ORDER BY o.tenant_id, o.limit_key
+          FOR UPDATE
+        ) AS held
+        WHERE g.tenant_id = held.tenant_id AND g.limit_key = held.limit_key
+        """,
+        tenant,
+    )
 
 
 async def _set_bounds(connection: Connection, chosen: argparse.Namespace) -> None:
@@ -207,15 +244,18 @@ async def _set_bounds(connection: Connection, chosen: argparse.Namespace) -> Non
             """
             UPDATE notifyqueue.tenants AS t
             SET horizon = coalesce($2, t.horizon), past_grace = coalesce($3, t.past_grace),
-              region = coalesce($4, t.region)
+              region = coalesce($4, t.region), recipient_limit = coalesce($5, t.recipient_limit),
+              recipient_window = coalesce($6, t.recipient_window)
             WHERE t.id = $1
             RETURNING t.id
             """,
             *(chosen.tenant, chosen.horizon, chosen.past_grace, chosen.region),
+            *(chosen.recipient_limit, chosen.recipient_window),
         )
     except asyncpg.CheckViolationError as error:
-        faulty = "--region must be two capital letters" if "region" in str(error) else "--horizon must be more than 0"
-        raise Unusable(faulty) from None
+        raise Unusable(FAULTY[error.constraint_name or ""]) from None
+    except asyncpg.DataError:
+        raise Unusable(FAULTY["tenants_recipient_limit_check"]) from None
     if not changed:
         raise Unusable(f"there is no tenant {chosen.tenant}")
 
@@ -223,10 +263,12 @@ async def _set_bounds(connection: Connection, chosen: argparse.Namespace) -> Non
 async def _tenant_list(_: argparse.Namespace) -> None:
     async with _connected() as connection:
         for row in await connection.fetch(
-            "SELECT t.id, t.horizon::text, t.past_grace::text, coalesce(t.region, 'none') AS region "
+            "SELECT t.id, t.horizon::text, t.past_grace::text, coalesce(t.region, 'none') AS region, "
+            "coalesce(t.recipient_limit || ' in ' || t.recipient_window, 'none') AS recipient_limit "
             "FROM notifyqueue.tenants AS t ORDER BY t.id"
         ):
-            print(f"{row['id']}  horizon {row['horizon']}  past grace {row['past_grace']}  region {row['region']}")
+            bounds = f"horizon {row['horizon']}  past grace {row['past_grace']}  region {row['region']}"
+            print(f"{row['id']}  {bounds}  recipient limit {row['recipient_limit']}")
 
 
 async def _key_create(chosen: argparse.Namespace) -> None:

@@ -8,7 +8,9 @@ from uuid import uuid4
 import structlog
 
 from services.worker import rpc
+from services.worker.admission import Admission
 from services.worker.claim import Claim
+from services.worker.gates import Gates
 from services.worker.heartbeat import Heartbeat
 from services.worker.lane import Lane, LaneSettings, SuspectSlot
 from services.worker.leases import Leases
@@ -22,6 +24,7 @@ from services.worker.retention_store import RetentionStore
 from services.worker.settings import Settings
 from services.worker.shared_lane import SharedLane
 from services.worker.store import Store, WorkerStore
+from services.worker.turnstile_store import TurnstileStore
 from services.worker.worker import Worker
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
@@ -61,10 +64,25 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
 
     recording = await enter(Recording(store, flights=flights, on_end=tell_end, on_retry=tell_retry))
     starts = await enter(GroupCommit[Claim, Fence](fence, flights=flights, key=lambda claim: claim.notification_id))
+    turnstile = TurnstileStore(database)
+
+    def expect_gate(channel: str, span: timedelta) -> None:
+        gates[channel].expect(span)
+
+    admission = await enter(Admission(turnstile, lease=lease, on_wait=expect_gate))
     worker_id = uuid4()
     structlog.contextvars.bind_contextvars(worker_id=str(worker_id))
     suspects = SuspectSlot()
     shared = {channel: SharedLane(channel, settings.concurrency(channel)) for channel in providers}
+    gates = {
+        channel: Gates(
+            turnstile,
+            shared[channel],
+            poll_interval=settings.poll_interval,
+            on_open=lambda channel: notifier.tell(lane_topic(channel)),
+        )
+        for channel in providers
+    }
     lanes = {
         channel: Lane(
             _lane_settings(channel, settings),
@@ -72,6 +90,8 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
             provider,
             recording,
             starts,
+            admission,
+            gates[channel],
             shared[channel],
             worker_id=worker_id,
             backoff=backoff,
@@ -83,6 +103,11 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     worker = Worker(worker_id, lanes, shutdown_timeout=settings.shutdown_timeout)
     # A connection of its own: a renewal must not wait for records that wait for the database.
     renewals = Store(await process.open_database(size=1))
+
+    def tell_news(channel: str) -> None:
+        lanes[channel].wake()
+        gates[channel].wake()
+
     heartbeat = Heartbeat(
         renewals,
         shared,
@@ -91,7 +116,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         loads=lambda: [lane.load for lane in lanes.values()],
         first_probe=timedelta(seconds=settings.probe_base),
         longest_probe=timedelta(seconds=settings.probe_cap),
-        on_news=lambda channel: lanes[channel].wake(),
+        on_news=tell_news,
         on_change=lambda: notifier.tell(LANES_TOPIC),
     )
     topics = {lane_topic(channel): lane.wake for channel, lane in lanes.items()}
@@ -109,6 +134,8 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         )
     )
     await enter(heartbeat)
+    for gate in gates.values():
+        await enter(gate)
     await enter(worker)
     await process.become_ready(database, health, draining=lambda: worker.draining)
     return worker

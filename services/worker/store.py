@@ -201,6 +201,8 @@ def _claim(row: asyncpg.Record, channel: str, token: UUID, asked_at: float) -> C
         content=json.loads(row["content"]) if row["content"] else None,
         expiries=row["expiries"],
         asked_at=asked_at,
+        tenant_id=row["tenant_id"],
+        limited=row["limited"],
     )
 
 
