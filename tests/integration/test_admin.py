@@ -131,7 +131,14 @@ async def test_a_revoked_key_is_good_no_more_and_stays_listed(
             "tenant: --recipient-limit and --recipient-window must",
         ),
         (("tenant", "create", "acme", "--recipient-limit", "99999"), "tenant: --recipient-limit must be 1 to 1000"),
-        (("tenant", "set", "default", "--recipient-window", "32d"), "tenant: --recipient-window must be more than 0"),
+        (
+            ("tenant", "set", "default", "--recipient-limit", "3", "--recipient-window", "32d"),
+            "tenant: --recipient-window must be more than 0",
+        ),
+        (
+            ("tenant", "set", "default", "--no-recipient-limit", "--recipient-limit", "3"),
+            "tenant: --no-recipient-limit must be alone",
+        ),
         (("key", "create", "--role", "ADMIN"), "key: --tenant must be given"),
         (("key", "create", "--role", "PLATFORM", "--tenant", "default"), "key: --tenant must be given, except"),
         (("key", "create", "--role", "ADMIN", "--tenant", "acme"), "key: there is no tenant acme"),
