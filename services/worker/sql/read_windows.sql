@@ -21,7 +21,7 @@ CROSS JOIN unnest($1::text[], $2::text[]) AS asked (tenant_id, limit_key)
 CROSS JOIN LATERAL (
   SELECT t.recipient_limit, t.recipient_window + part.lateness AS length, part.lateness
   FROM notifyqueue.tenants AS t
-  CROSS JOIN LATERAL (SELECT least(t.recipient_window / 20, interval '1 second') AS lateness) AS part
+  CROSS JOIN LATERAL (SELECT least(t.recipient_window / 10, interval '1 second') AS lateness) AS part
   WHERE t.id = asked.tenant_id
   OFFSET 0
 ) AS rule
