@@ -4,11 +4,16 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import TypeAlias
 from uuid import UUID
+
+import asyncpg
 
 from services.worker.providers import Handover, Message, Outcome
 from tests.notifications import Notifications
 from tests.providers import ScriptedProvider
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
 async def limit(notifications: Notifications, count: int | None, window: timedelta | None) -> None:

@@ -104,6 +104,9 @@ class Gates:
             await self.mend()
         if self._lane.paused or self._lane.open:
             return self._poll_interval
-        await self.open(TOGETHER)
         due = await self._store.read_next_gate(self._lane.channel)
-        return self._poll_interval if due is None else max(MIN_SLEEP, min(due, self._poll_interval))
+        if due is None:
+            return self._poll_interval
+        if due > 0:
+            return max(MIN_SLEEP, min(due, self._poll_interval))
+        return 0 if await self.open(TOGETHER) else MIN_SLEEP

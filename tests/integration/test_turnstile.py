@@ -268,6 +268,33 @@ async def test_who_waits_expires_like_everybody(
     assert await notifications.events(second) == ["EXPIRED"]
 
 
+async def test_what_expires_between_its_admission_and_its_call_gives_its_slot_back(
+    notifications: Notifications,
+    start_worker: StartWorker,
+    provider: TimedProvider,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await limit(notifications, 1, HOUR)
+    await notifications.insert("slow", address=HOT, due_in=timedelta(seconds=-9))
+    await notifications.connection.execute("UPDATE notifyqueue.notifications SET expire_at = now() + interval '2 s'")
+    ask = Admission.ask
+
+    async def late(admission: Admission, claim: Claim) -> Ticket:
+        ticket = await ask(admission, claim)
+        if claim.time_left is not None:
+            assert ticket.took_slot
+            await asyncio.sleep(claim.aged().time_left.total_seconds())  # type: ignore[union-attr]
+        return ticket
+
+    monkeypatch.setattr(Admission, "ask", late)
+    await start_worker(database_url, provider)
+    await eventually(counts(notifications, EXPIRED=1))
+    assert await reservations(notifications) == []
+    await notifications.insert("next", address=HOT)
+    await eventually(counts(notifications, EXPIRED=1, SENT=1))
+
+
 async def test_an_open_breaker_still_finds_somebody_to_probe_with(
     notifications: Notifications, start_worker: StartWorker, provider: TimedProvider, database_url: str
 ) -> None:

@@ -1,11 +1,21 @@
 -- start_admitted: these claims, which this transaction holds, start now: from now on a call may have been made. Each takes
--- a slot, or takes its own anew; none where its tenant has no limit any more.
+-- a slot, or takes its own anew; none where its tenant has no limit any more. Rows are taken as in mark_sent.
 --   $1 uuid[]  notifications, ascending   $2 text[]  tenants   $3 text[]  limit keys; null: no slot
 --   $4 interval  lease, from now on
-WITH starting AS MATERIALIZED (  -- one time for all: who starts together leaves the window together
-  SELECT asked.id, asked.tenant_id, asked.limit_key, clock.now
-  FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock
+WITH clock AS MATERIALIZED (  -- one time for all: who starts together leaves the window together
+  SELECT clock_timestamp() AS now
+), starting AS MATERIALIZED (
+  SELECT found.id, asked.tenant_id, asked.limit_key, clock.now
+  FROM clock
   CROSS JOIN unnest($1::uuid[], $2::text[], $3::text[]) AS asked (id, tenant_id, limit_key)
+  CROSS JOIN LATERAL (
+    SELECT n.id, n.status
+    FROM notifyqueue.notifications AS n
+    WHERE n.id = asked.id
+    FOR UPDATE
+    OFFSET 0
+  ) AS found
+  WHERE found.status = 'PROCESSING'
 ), reserved AS (
   INSERT INTO notifyqueue.recipient_reservations AS r (notification_id, tenant_id, limit_key, started_at)
   SELECT starting.id, starting.tenant_id, starting.limit_key, starting.now
@@ -17,4 +27,4 @@ WITH starting AS MATERIALIZED (  -- one time for all: who starts together leaves
 UPDATE notifyqueue.notifications AS n
 SET started_at = starting.now, lease_expires_at = now() + $4::interval, granted = false
 FROM starting
-WHERE n.id = starting.id AND n.status = 'PROCESSING'
+WHERE n.id = starting.id
