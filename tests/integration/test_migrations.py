@@ -21,6 +21,8 @@ TABLES = {
     "notification_contents",
     "notification_history",
     "notifications",
+    "recipient_gates",
+    "recipient_reservations",
     "retention_marks",
     "schema_migrations",
     "tenants",
