@@ -48,7 +48,7 @@ class Ticket:
     good_until: float = 0.0
     """Of STARTS, as `tick` counts: a call that comes later would lie too close to another's."""
     took_slot: bool = False
-    """Of STARTS: nobody held its slot before."""
+    """Of STARTS: it had not started in this window before."""
     opens_in: timedelta = timedelta()
     """Of WAITS: when its gate is looked at."""
 
@@ -136,7 +136,7 @@ class Admission:
             starting |= dict.fromkeys(plan.start, None if window.limit is None else recipient)
             for id_ in plan.start:
                 good_until = stamped_at + lateness.total_seconds()
-                tickets[id_] = Ticket(Entry.STARTS, good_until=good_until, took_slot=id_ in plan.newcomers)
+                tickets[id_] = Ticket(Entry.STARTS, good_until=good_until, took_slot=id_ not in window.starts)
         if starting:
             await turn.start_admitted(starting, self._lease)
         return tickets

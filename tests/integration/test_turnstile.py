@@ -256,6 +256,34 @@ async def test_without_a_limit_there_is_no_statement_and_no_row(
     assert await reservations(notifications) == []
 
 
+async def test_a_renewal_that_meets_somebody_just_put_to_wait_calls_nothing_lost(
+    notifications: Notifications,
+    start_worker: StartWorker,
+    provider: TimedProvider,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await limit(notifications, 1, HOUR)
+    await notifications.insert_many(2, address=HOT)
+    ask, renewed = Admission.ask, asyncio.Event()
+
+    async def meet(admission: Admission, claim: Claim) -> Ticket:
+        ticket = await ask(admission, claim)
+        if ticket.entry is Entry.WAITS:
+            await renewed.wait()
+        return ticket
+
+    monkeypatch.setattr(Admission, "ask", meet)
+    with structlog.testing.capture_logs() as logged:
+        worker = await start_worker(database_url, provider)
+        await eventually(waits(notifications, 1))
+        for claim in list(worker.renewable()):
+            worker.lose(claim)
+        renewed.set()
+        await eventually(lambda: worker.in_flight == 0)
+    assert "job.claim_lost" not in {entry["event"] for entry in logged}
+
+
 async def test_who_waits_expires_like_everybody(
     notifications: Notifications, start_worker: StartWorker, provider: TimedProvider, database_url: str
 ) -> None:
@@ -408,6 +436,18 @@ async def test_a_slot_that_was_never_used_is_given_back_by_its_holder_only(
     assert await reservations(notifications) == []
     assert await rig.gates.open(1) == 1  # at once: it was set to be looked at in an hour
     assert (await notifications.get(second))["granted"]
+
+
+async def test_a_slot_that_was_kept_and_never_used_is_given_back_too(
+    notifications: Notifications, rig: Rig, one_waits: UUID
+) -> None:
+    await pass_window(notifications)
+    assert await rig.gates.open(1) == 1
+    (claim,) = await rig.claim()
+    assert (await rig.admission.ask(claim)).took_slot
+    assert not (await rig.admission.ask(claim)).took_slot
+    await rig.admission.give_back(claim)
+    assert one_waits not in await reservations(notifications)
 
 
 async def test_a_released_claim_keeps_the_slot_that_was_kept_for_it(
