@@ -219,21 +219,10 @@ async def _tenant_set(chosen: argparse.Namespace) -> None:
 
 
 async def _look_at_gates(connection: Connection, tenant: str) -> None:
-    """There may be room by the new limit where there was none by the old one."""
+    """There may be room by the new limit where there was none by the old one, by which nobody may be deciding still."""
+    await connection.execute("LOCK TABLE notifyqueue.recipient_gates IN EXCLUSIVE MODE")
     await connection.execute(
-        """
-        UPDATE notifyqueue.recipient_gates AS g
-        SET opens_at = now()
-        FROM (
-          SELECT o.tenant_id, o.limit_key
-          FROM notifyqueue.recipient_gates AS o
-          WHERE o.tenant_id = $1 AND o.opens_at > now()
-          ORDER BY o.tenant_id, o.limit_key
-          FOR UPDATE
-        ) AS held
-        WHERE g.tenant_id = held.tenant_id AND g.limit_key = held.limit_key
-        """,
-        tenant,
+        "UPDATE notifyqueue.recipient_gates AS g SET opens_at = now() WHERE g.tenant_id = $1", tenant
     )
 
 

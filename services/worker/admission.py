@@ -129,11 +129,11 @@ class Admission:
         self, turn: Turn, windows: Mapping[Recipient, tuple[Window, timedelta]], plans: Mapping[Recipient, Plan]
     ) -> dict[UUID, Ticket]:
         stamped_at = tick()  # or later
-        starting: dict[UUID, Recipient | None] = {}
+        starting: dict[UUID, tuple[Recipient, Window]] = {}
         tickets = {}
         for recipient, plan in plans.items():
             window, lateness = windows[recipient]
-            starting |= dict.fromkeys(plan.start, None if window.limit is None else recipient)
+            starting |= dict.fromkeys(plan.start, (recipient, window))
             for id_ in plan.start:
                 good_until = stamped_at + lateness.total_seconds()
                 tickets[id_] = Ticket(Entry.STARTS, good_until=good_until, took_slot=id_ not in window.starts)
@@ -167,8 +167,9 @@ async def _wait(
     """Those who wait, and their gates, in one transaction: nobody waits without one."""
     waiting = {id_: recipient for recipient, plan in plans.items() for id_ in plan.wait}
     gates = [
-        Gate(recipient, claims[plan.wait[0]].channel, opens_in(windows[recipient][0], len(plan.newcomers)))
+        Gate(recipient, claims[plan.wait[0]].channel, opens_in(window, len(plan.newcomers)), window)
         for recipient, plan in plans.items()
+        for window, _ in [windows[recipient]]
         if plan.wait
     ]
     if gates:

@@ -71,7 +71,7 @@ class Gates:
             called = await turn.grant_slots(windows)
             gone = await turn.remove_gates(ours)
             gates = [
-                Gate(recipient, self._lane.channel, opens_in(window, called[recipient]))
+                Gate(recipient, self._lane.channel, opens_in(window, called[recipient]), window)
                 for recipient, window in windows.items()
                 if recipient not in gone
             ]

@@ -71,7 +71,7 @@ class RetentionStore:
         return len(await self._database.fetch(sql["remove_dead_workers"], age))
 
     async def remove_reservations(self, age: timedelta) -> int:
-        """How many that left their window longer ago."""
+        """How many, of those that left their window longer ago."""
         return len(await self._database.fetch(sql["remove_reservations"], age))
 
     async def remove_lane_history(self, age: timedelta) -> int:

@@ -21,6 +21,8 @@ class Gate:
     recipient: Recipient
     channel: str
     opens_in: timedelta
+    window: Window
+    """By which that was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,13 @@ class Turn:
             for row in rows
         }
 
-    async def start_admitted(self, claims: Mapping[UUID, Recipient | None], lease: timedelta) -> None:
-        """Held before; each with the recipient of whose slots it takes one."""
-        rows = [(id_, *(claims[id_] or (None, None))) for id_ in sorted(claims)]
-        await self.executor.fetch(sql["start_admitted"], *columns(rows, 3), lease)
+    async def start_admitted(self, claims: Mapping[UUID, tuple[Recipient, Window]], lease: timedelta) -> None:
+        """Held before; each takes one of its recipient's slots, if there is a limit."""
+        rows = [
+            (id_, recipient.tenant_id, None if window.limit is None else recipient.limit_key, window.length)
+            for id_, (recipient, window) in sorted(claims.items())
+        ]
+        await self.executor.fetch(sql["start_admitted"], *columns(rows, 4), lease)
 
     async def wait_at_gates(self, claims: Mapping[UUID, Recipient]) -> None:
         """Held before."""
@@ -73,9 +78,10 @@ class Turn:
 
     async def set_gates(self, gates: Sequence[Gate]) -> None:
         rows = [
-            (*gate.recipient, gate.channel, gate.opens_in) for gate in sorted(gates, key=lambda gate: gate.recipient)
+            (*gate.recipient, gate.channel, gate.opens_in, gate.window.limit, gate.window.length)
+            for gate in sorted(gates, key=lambda gate: gate.recipient)
         ]
-        await self.executor.fetch(sql["set_gates"], *columns(rows, 4))
+        await self.executor.fetch(sql["set_gates"], *columns(rows, 6))
 
     async def take_gates(self, channel: str, limit: int) -> list[Recipient]:
         return [Recipient(*row) for row in await self.executor.fetch(sql["take_gates"], channel, limit)]

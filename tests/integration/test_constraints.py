@@ -73,6 +73,7 @@ ROWS: Mapping[str, Mapping[str, str]] = {
         "tenant_id": "'default'",
         "limit_key": "'k'",
         "started_at": NOW,
+        "leaves_at": NOW,
     },
     "recipient_gates": {"tenant_id": "'default'", "limit_key": "'k'", "channel": "'SMS'", "opens_at": NOW},
 }

@@ -9,6 +9,7 @@ import pytest
 
 from sandbox.postgres import Postgres
 from services.worker.claim import Recipient
+from services.worker.turnstile import Window
 from services.worker.turnstile_store import Gate, Turn, sql
 from tests.conftest import MakeDatabase
 from tests.plans import Explaining, Plan
@@ -46,13 +47,14 @@ FILL = (
     FROM notifyqueue.notifications AS n WHERE n.waiting
     """,
     """
-    INSERT INTO notifyqueue.recipient_reservations (notification_id, tenant_id, limit_key, started_at)
-    SELECT n.id, n.tenant_id, n.limit_key, now() - n.attempt_count * interval '1 s' - interval '1 h'
+    INSERT INTO notifyqueue.recipient_reservations (notification_id, tenant_id, limit_key, started_at, leaves_at)
+    SELECT n.id, n.tenant_id, n.limit_key, now() - interval '1 h', now() - interval '59 min'
     FROM notifyqueue.notifications AS n WHERE n.status = 'SENT'
     """,
     """
-    INSERT INTO notifyqueue.recipient_reservations (notification_id, tenant_id, limit_key, started_at)
-    SELECT n.id, n.tenant_id, n.limit_key, now() FROM notifyqueue.notifications AS n WHERE n.status = 'PROCESSING'
+    INSERT INTO notifyqueue.recipient_reservations (notification_id, tenant_id, limit_key, started_at, leaves_at)
+    SELECT n.id, n.tenant_id, n.limit_key, now(), now() + interval '1 min'
+    FROM notifyqueue.notifications AS n WHERE n.status = 'PROCESSING'
     """,
     """
     INSERT INTO notifyqueue.notification_history (notification_id, kind, claim_token, worker_id)
@@ -147,7 +149,8 @@ async def test_claims_are_held_by_key(connection: Connection, explaining: Explai
 
 async def test_a_group_starts_by_key(connection: Connection, explaining: Explaining) -> None:
     ids = await held(connection)
-    await Turn(explaining).start_admitted(dict.fromkeys(ids, HOT), LEASE)
+    window = Window(250, LEASE, {}, frozenset(), queue=False)
+    await Turn(explaining).start_admitted(dict.fromkeys(ids, (HOT, window)), LEASE)
     is_frugal(explaining.plan, "notifications_pkey", most=60 * len(ids))
 
 
@@ -180,7 +183,8 @@ async def test_slots_are_granted_in_the_order_of_the_queue_without_reading_it_al
 
 async def test_gates_are_set_and_removed_by_key(explaining: Explaining) -> None:
     turn = Turn(explaining)
-    await turn.set_gates([Gate(recipient, "EMAIL", SECOND) for recipient in SOME])
+    window = Window(250, LEASE + SECOND, {}, frozenset(), queue=True)
+    await turn.set_gates([Gate(recipient, "EMAIL", SECOND, window) for recipient in SOME])
     assert await turn.remove_gates([*SOME[:2], Recipient("default", "EMAIL nobody")]) == set()
     for plan in explaining.plans:
         is_frugal(plan, most=20 * len(SOME))
@@ -201,3 +205,15 @@ async def test_reservations_are_removed_by_their_age(explaining: Explaining) -> 
     removed = await explaining.fetch(sql["remove_reservations"], SECOND)
     assert len(removed) == 5_000
     is_frugal(explaining.plan, "recipient_reservations_age", most=12 * 5_000)
+
+
+async def test_a_plan_for_windows_that_is_made_while_all_is_empty_is_the_right_one_later(
+    server: Postgres, make_database: MakeDatabase
+) -> None:
+    connection = await asyncpg.connect(await make_database(server))
+    explaining = Explaining(connection, generic=True)  # what is kept
+    await Turn(explaining).read_windows(SOME)
+    is_frugal(
+        explaining.plan, "recipient_reservations_window", "notifications_gate", "notifications_granted", most=1_000
+    )
+    await connection.close()

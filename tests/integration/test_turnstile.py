@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from services.worker.admission import Admission, Entry, Ticket
-from services.worker.claim import Claim
+from services.worker.claim import Claim, Recipient
 from services.worker.gates import Gates
 from services.worker.outcome import Sent, unstarted
 from services.worker.providers import Answer, Outcome
@@ -20,7 +20,7 @@ from services.worker.retention import Retention
 from services.worker.retention_store import RetentionStore
 from services.worker.shared_lane import LaneFacts, SharedLane
 from services.worker.store import Record, Store
-from services.worker.turnstile_store import TurnstileStore
+from services.worker.turnstile_store import Gate, TurnstileStore
 from shared import admin
 from shared.database import Database
 from shared.errors import DatabaseUnavailable
@@ -389,7 +389,8 @@ async def one_waits(notifications: Notifications, rig: Rig) -> UUID:
 
 async def pass_window(notifications: Notifications) -> None:
     await notifications.connection.execute(
-        "UPDATE notifyqueue.recipient_reservations SET started_at = started_at - interval '2 hours'"
+        "UPDATE notifyqueue.recipient_reservations"
+        " SET started_at = started_at - interval '2 hours', leaves_at = leaves_at - interval '2 hours'"
     )
     await notifications.connection.execute("UPDATE notifyqueue.recipient_gates SET opens_at = now()")
 
@@ -505,6 +506,20 @@ async def test_a_gate_that_opens_too_early_calls_nobody_up_and_stays(
     seconds = await rig.turnstile.read_next_gate("EMAIL")
     assert seconds is not None
     assert 3_500 < seconds <= 3_602
+
+
+async def test_a_gate_that_was_set_by_an_old_limit_is_looked_at_at_once(
+    notifications: Notifications, rig: Rig, one_waits: UUID
+) -> None:
+    async with rig.turnstile.turn() as turn:
+        (recipient,) = await turn.try_recipients([Recipient("default", f"EMAIL {HOT}")])
+        window, _ = (await turn.read_windows([recipient]))[recipient]
+        await turn.set_gates([Gate(recipient, "EMAIL", HOUR, window)])
+        assert (await rig.turnstile.read_next_gate("EMAIL") or 0) > 3_000
+        await limit(notifications, 2, HOUR)  # meanwhile
+        await turn.set_gates([Gate(recipient, "EMAIL", HOUR, window)])
+    assert await rig.gates.open(1) == 1
+    assert (await notifications.get(one_waits))["granted"]
 
 
 @pytest.mark.parametrize("database_url", ["postgres", "postgres_15"], indirect=True)

@@ -15,7 +15,7 @@ WITH next AS MATERIALIZED (
   ) AS found
 )
 UPDATE notifyqueue.notifications AS n
-SET waiting = false, granted = next.limited, next_attempt_at = least(n.next_attempt_at, now()), revision = n.revision + 1
-FROM next
-WHERE n.id = next.id
+SET waiting = false, granted = n.id = ANY (ARRAY(SELECT next.id FROM next WHERE next.limited)),
+  next_attempt_at = least(n.next_attempt_at, now()), revision = n.revision + 1
+WHERE n.id = ANY (ARRAY(SELECT next.id FROM next))  -- a join would be guessed large, and read the whole table
 RETURNING n.id, n.tenant_id, n.limit_key
