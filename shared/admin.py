@@ -30,10 +30,12 @@ RATE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?", re.ASCII)
 DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 DISTINCT_DIGITS = 10  # 64 random ones practically never have fewer; what a person types does
 NO_REGION = "none"
-BAD_BURST = "--accept-burst must be 1 to 1000000"
+MOST = {"recipient_limit": 1_000, "accept_burst": 1_000_000}
 FAULTS = {  # of the constraints of tenants
     "tenants_horizon_check": "--horizon must be more than 0",
     "accept_limit_is_whole": "--accept-rate and --accept-burst go together",
+    "tenants_recipient_window_check": "--recipient-window must be more than 0, and at most 31d",
+    "recipient_limit_is_whole": "--recipient-limit and --recipient-window must be given together the first time",
 }
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -140,6 +142,9 @@ def _add_tenants(commands: Any) -> None:
         command.add_argument("--region", help="where telephone numbers without a country code are: GB, or none")
         command.add_argument("--accept-rate", type=_rate, help="how many requests a second it may bring in, or none")
         command.add_argument("--accept-burst", type=int, help="how many of them at once; goes with --accept-rate")
+        command.add_argument("--recipient-limit", type=int, help="how many each recipient gets in a window, up to 1000")
+        command.add_argument("--recipient-window", type=_duration, help="how long that window is, such as 1h")
+    change.add_argument("--no-recipient-limit", action="store_true", help="each recipient gets as many as come")
     _command(commands, "list", _tenant_list, "all of them")
 
 
@@ -219,15 +224,35 @@ async def _tenant_create(chosen: argparse.Namespace) -> None:
 
 
 async def _tenant_set(chosen: argparse.Namespace) -> None:
-    async with _connected() as connection:
+    if chosen.no_recipient_limit and (chosen.recipient_limit or chosen.recipient_window):
+        raise Unusable("--no-recipient-limit must be alone, without --recipient-limit and --recipient-window")
+    async with _connected() as connection, connection.transaction():
         await _set_bounds(connection, chosen)
+        if chosen.no_recipient_limit:
+            await connection.execute(
+                "UPDATE notifyqueue.tenants AS t SET recipient_limit = NULL, recipient_window = NULL WHERE t.id = $1",
+                chosen.tenant,
+            )
+        await _look_at_gates(connection, chosen.tenant)
     print(f"tenant {chosen.tenant} is set")
+
+
+async def _look_at_gates(connection: Connection, tenant: str) -> None:
+    """There may be room by the new limit where there was none by the old one, by which nobody may be deciding still."""
+    await connection.execute("LOCK TABLE notifyqueue.recipient_gates IN EXCLUSIVE MODE")
+    await connection.execute(
+        "UPDATE notifyqueue.recipient_gates AS g SET opens_at = now() WHERE g.tenant_id = $1", tenant
+    )
 
 
 async def _set_bounds(connection: Connection, chosen: argparse.Namespace) -> None:
     """What was not given stays as it is."""
     if chosen.region not in (None, NO_REGION, *phonenumbers.SUPPORTED_REGIONS):
         raise Unusable("--region must be two capital letters that name a region, such as GB, or none")
+    for name, most in MOST.items():
+        value: int | None = getattr(chosen, name)
+        if value is not None and not 1 <= value <= most:
+            raise Unusable(f"--{name.replace('_', '-')} must be 1 to {most}")
     try:
         changed = await connection.fetch(
             """
@@ -235,15 +260,17 @@ async def _set_bounds(connection: Connection, chosen: argparse.Namespace) -> Non
             SET horizon = coalesce($2, t.horizon), past_grace = coalesce($3, t.past_grace),
               region = nullif(coalesce($4, t.region), $5),
               accept_rate = nullif(coalesce($6, t.accept_rate), 0),
-              accept_burst = CASE WHEN $6 = 0 THEN $7 ELSE coalesce($7, t.accept_burst) END
+              accept_burst = CASE WHEN $6 = 0 THEN $7 ELSE coalesce($7, t.accept_burst) END,
+              recipient_limit = coalesce($8, t.recipient_limit),
+              recipient_window = coalesce($9, t.recipient_window)
             WHERE t.id = $1
             RETURNING t.id
             """,
             *(chosen.tenant, chosen.horizon, chosen.past_grace, chosen.region, NO_REGION),
-            *(chosen.accept_rate, chosen.accept_burst),
+            *(chosen.accept_rate, chosen.accept_burst, chosen.recipient_limit, chosen.recipient_window),
         )
-    except (asyncpg.CheckViolationError, asyncpg.DataError) as error:
-        raise Unusable(FAULTS.get(getattr(error, "constraint_name", None) or "", BAD_BURST)) from None
+    except asyncpg.CheckViolationError as error:
+        raise Unusable(FAULTS[error.constraint_name or ""]) from None
     if not changed:
         raise Unusable(f"there is no tenant {chosen.tenant}")
 
@@ -253,12 +280,14 @@ async def _tenant_list(_: argparse.Namespace) -> None:
         for row in await connection.fetch(
             """
             SELECT t.id, t.horizon::text, t.past_grace::text, coalesce(t.region, 'none') AS region,
+              coalesce(t.recipient_limit || ' in ' || t.recipient_window, 'none') AS recipient_limit,
               coalesce(trim_scale(t.accept_rate) || '/s, burst ' || t.accept_burst, 'none') AS accept_rate
             FROM notifyqueue.tenants AS t ORDER BY t.id
             """
         ):
             facts = (row["id"], f"horizon {row['horizon']}", f"past grace {row['past_grace']}")
-            print("  ".join([*facts, f"region {row['region']}", f"accept rate {row['accept_rate']}"]))
+            limits = (f"recipient limit {row['recipient_limit']}", f"accept rate {row['accept_rate']}")
+            print("  ".join([*facts, f"region {row['region']}", *limits]))
 
 
 async def _key_create(chosen: argparse.Namespace) -> None:

@@ -15,13 +15,15 @@ SERVICES = ("scheduler", "worker", "dispatcher")
 # Table or function -> service -> privileges. A statement without its line here fails in the first test that runs it.
 TABLES: Mapping[str, Mapping[str, str]] = {
     "schema_migrations": {"scheduler": "SELECT", "worker": "SELECT", "dispatcher": "SELECT"},
-    "tenants": {"scheduler": "SELECT"},
+    "tenants": {"scheduler": "SELECT", "worker": "SELECT (id, recipient_limit, recipient_window)"},
     "api_keys": {"scheduler": "SELECT", "worker": "SELECT", "dispatcher": "SELECT"},
     "notifications": {"scheduler": "SELECT, INSERT, UPDATE", "worker": "SELECT, UPDATE, DELETE"},
     "notification_contents": {"scheduler": "SELECT (notification_id), INSERT", "worker": "SELECT, DELETE"},
     "notification_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},
     "suppressions": {"scheduler": "SELECT", "worker": "SELECT"},
     "accept_buckets": {"scheduler": "SELECT, INSERT (tenant_id), UPDATE (empty_at)"},
+    "recipient_reservations": {"worker": "SELECT, INSERT, UPDATE, DELETE"},
+    "recipient_gates": {"worker": "SELECT, INSERT, UPDATE, DELETE"},
     "lanes": {"scheduler": "SELECT, UPDATE", "worker": "SELECT, UPDATE"},
     "lane_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},
     "workers": {"scheduler": "SELECT", "worker": "SELECT, INSERT, UPDATE, DELETE"},

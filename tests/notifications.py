@@ -22,6 +22,8 @@ class Notifications:
         """A PENDING notification, with content; `columns` are set as they are."""
         row: dict[str, Any] = {"tenant_id": "default", "idempotency_key": key, "fingerprint": b"", "channel": "EMAIL"}
         row |= {"address": address, "priority": 2, "max_attempts": 5} | columns
+        if row.get("waiting") or row.get("granted"):
+            row.setdefault("limit_key", f"{row['channel']} {row['address']}")
         names = ", ".join(row)
         numbers = ", ".join(f"${number}" for number in range(2, len(row) + 2))
         async with self.connection.transaction():

@@ -8,7 +8,9 @@ from uuid import uuid4
 import structlog
 
 from services.worker import rpc
+from services.worker.admission import Admission
 from services.worker.claim import Claim
+from services.worker.gates import Gates
 from services.worker.heartbeat import Heartbeat
 from services.worker.lane import Lane, LaneSettings, SuspectSlot
 from services.worker.leases import Leases
@@ -23,6 +25,7 @@ from services.worker.settings import Settings
 from services.worker.shared_lane import SharedLane
 from services.worker.store import Store, WorkerStore
 from services.worker.totals import Totals
+from services.worker.turnstile_store import TurnstileStore
 from services.worker.worker import Worker
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
@@ -62,12 +65,27 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
 
     recording = await enter(Recording(store, flights=flights, on_end=tell_end, on_retry=tell_retry))
     starts = await enter(GroupCommit[Claim, Fence](fence, flights=flights, key=lambda claim: claim.notification_id))
+    turnstile = TurnstileStore(database)
+
+    def expect_gate(channel: str, span: timedelta) -> None:
+        gates[channel].expect(span)
+
+    admission = await enter(Admission(turnstile, lease=lease, on_wait=expect_gate))
     worker_id = uuid4()
     structlog.contextvars.bind_contextvars(worker_id=str(worker_id))
     suspects = SuspectSlot()
     shared = {
         channel: SharedLane(
             channel, settings.concurrency(channel), first_rest=settings.probe_base, longest_rest=settings.probe_cap
+        )
+        for channel in providers
+    }
+    gates = {
+        channel: Gates(
+            turnstile,
+            shared[channel],
+            poll_interval=settings.poll_interval,
+            on_open=lambda channel: notifier.tell(lane_topic(channel)),
         )
         for channel in providers
     }
@@ -78,6 +96,8 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
             provider,
             recording,
             starts,
+            admission,
+            gates[channel],
             shared[channel],
             worker_id=worker_id,
             backoff=backoff,
@@ -89,6 +109,11 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     worker = Worker(worker_id, lanes, shutdown_timeout=settings.shutdown_timeout)
     # A connection of its own: a renewal must not wait for records that wait for the database.
     renewals = Store(await process.open_database(size=1))
+
+    def tell_news(channel: str) -> None:
+        lanes[channel].wake()
+        gates[channel].wake()
+
     heartbeat = Heartbeat(
         renewals,
         shared,
@@ -97,7 +122,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         loads=lambda: [lane.load for lane in lanes.values()],
         first_probe=timedelta(seconds=settings.probe_base),
         longest_probe=timedelta(seconds=settings.probe_cap),
-        on_news=lambda channel: lanes[channel].wake(),
+        on_news=tell_news,
         on_change=lambda: notifier.tell(LANES_TOPIC),
     )
     worker.on_phase = heartbeat.wake
@@ -118,6 +143,8 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         )
     )
     await enter(heartbeat)
+    for gate in gates.values():
+        await enter(gate)
     await enter(worker)
     await process.become_ready(database, health, draining=lambda: worker.draining)
     return worker

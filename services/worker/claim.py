@@ -3,12 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from shared.clock import tick
 
 SUSPECT_AFTER = 2
 """Expired claims from which a notification is suspected of crashing its workers (the literal in the claim indexes)."""
+
+
+class Recipient(NamedTuple):
+    """Who is sent to, as far as a tenant limits what each gets."""
+
+    tenant_id: str
+    limit_key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +53,19 @@ class Claim(Held):
     expiries: int
     asked_at: float
     """When it was asked for, as `shared.clock.tick` counts."""
+    tenant_id: str
+    limited: bool
+    """Its tenant limits what each recipient gets."""
     suppressed_by: Sequence[str] = ()
     """The sources of what suppresses its address for its category."""
 
     @property
     def suspect(self) -> bool:
         return self.expiries >= SUSPECT_AFTER
+
+    @property
+    def recipient(self) -> Recipient:
+        return Recipient(self.tenant_id, f"{self.channel} {self.address}")
 
     def aged(self) -> "Claim":
         """The claim as it is now: the time that is left runs on from when it was asked for."""

@@ -1,12 +1,13 @@
 """One claim from its start to its record: what must hold before a call, the call, and what is written about it."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
 
+from services.worker.admission import Admission, Entry
 from services.worker.attempt import attempt
 from services.worker.claim import Claim
 from services.worker.outcome import (
@@ -62,6 +63,7 @@ class Delivery:
         provider: Provider,
         recording: Recording,
         starts: GroupCommit[Claim, Fence],
+        admission: Admission,
         shared: SharedLane,
         *,
         backoff: Backoff,
@@ -73,6 +75,7 @@ class Delivery:
         self.totals = Totals()
         self._recording = recording
         self._starts = starts
+        self._admission = admission
         self._shared = shared
         self._backoff = backoff
         self._deadline = deadline
@@ -113,6 +116,8 @@ class Delivery:
             return suppressed(claim, reason)
         if claim.content is None:
             return content_erased()
+        if claim.limited:
+            return await self._deliver_admitted(running, claim.content)
         if claim.at_most_once or tick() - claim.asked_at > FRESH:
             fence = await self._start_fence(claim)
             if fence is Fence.LOST:
@@ -124,7 +129,45 @@ class Delivery:
             return unstarted(claim.aged())
         if claim.aged().overdue:
             return expired(claim)
-        outcome = await attempt(claim, claim.content, self.provider, self._deadline)
+        return await self._call(running, claim.content)
+
+    async def _deliver_admitted(self, running: Running, content: Mapping[str, object]) -> Verdict | None:
+        """Likewise, where its recipient's limit decides when it starts. It is asked again when it comes too late."""
+        claim = running.claim
+        took_slot = False
+        while True:
+            if self._draining():
+                verdict: Verdict = unstarted(claim.aged())
+                break
+            if claim.aged().overdue:
+                verdict = expired(claim)
+                break
+            running.recording = True  # it may be put to wait: a renewal that sees it does not call it lost
+            ticket = await self._admission.ask(claim)
+            running.recording = False
+            took_slot |= ticket.took_slot
+            if ticket.entry is Entry.LOST:
+                self.lose(running)
+                return None
+            if ticket.entry is Entry.WAITS:
+                log.info(
+                    "job.waiting",
+                    notification_id=str(claim.notification_id),
+                    gate_opens_in_s=round(ticket.opens_in.total_seconds(), 3),
+                )
+                return None
+            if ticket.entry is Entry.BUSY:
+                verdict = unstarted(claim.aged(), RETURN_DELAY)
+                break
+            if tick() <= ticket.good_until and not claim.aged().overdue:
+                return await self._call(running, content)
+        if took_slot:
+            await self._admission.give_back(claim)
+        return verdict
+
+    async def _call(self, running: Running, content: Mapping[str, object]) -> Verdict:
+        claim = running.claim
+        outcome = await attempt(claim, content, self.provider, self._deadline)
         outcome = self._shared.observe(claim, outcome, probe=running.probe)
         running.answer = outcome.answer
         given_up = running.probe is not None or self._shared.open

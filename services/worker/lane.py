@@ -10,8 +10,10 @@ from uuid import UUID, uuid4
 
 import structlog
 
+from services.worker.admission import Admission
 from services.worker.claim import Claim
 from services.worker.delivery import RETURN_DELAY, Delivery, Running, Totals
+from services.worker.gates import Gates
 from services.worker.outcome import unstarted
 from services.worker.providers import Provider
 from services.worker.recording import Fence, Recording
@@ -61,6 +63,8 @@ class Lane:
         provider: Provider,
         recording: Recording,
         starts: GroupCommit[Claim, Fence],
+        admission: Admission,
+        gates: Gates,
         shared: SharedLane,
         *,
         worker_id: UUID,
@@ -71,6 +75,7 @@ class Lane:
         """`starts` is the start fence; `listening` says whether a wake-up would be heard."""
         self.settings = settings
         self._shared = shared
+        self._gates = gates
         self._store = store
         self._worker_id = worker_id
         self._suspects = suspects
@@ -79,6 +84,7 @@ class Lane:
             provider,
             recording,
             starts,
+            admission,
             shared,
             backoff=backoff,
             deadline=settings.deadline,
@@ -187,7 +193,7 @@ class Lane:
         if wait is None or wait > 0:
             return wait
         wait = await self._time_to_sleep()
-        if wait > MIN_SLEEP:
+        if wait > MIN_SLEEP and not await self._gates.open(1):  # what waits is there to be tried, too
             return wait
         probe = Probe(self._shared.opening, uuid4())
         timeout = OVERTIME * self.settings.deadline

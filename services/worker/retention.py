@@ -30,6 +30,7 @@ SLACK = timedelta(minutes=1)
 AGAIN = timedelta(days=1)
 
 WORKERS = timedelta(days=1)  # without a sign of life
+MANY = 1000  # reservations at once: there are as many as starts
 
 
 class BatchSize:
@@ -132,18 +133,22 @@ class Retention:
 
     async def sweep(self) -> float:
         """One turn, of one batch of each kind: answers in how many seconds the next is due."""
-        await self._remove_aged()
-        more = [await self._take_batch(sweep, size) for sweep, size in self._sweeps]
+        more: list[bool | None] = [await self._remove_aged()]
+        more += [await self._take_batch(sweep, size) for sweep, size in self._sweeps]
         if None in more:
             return SOON
         return 0 if any(more) else INTERVAL * random.uniform(0.5, 1.5)
 
-    async def _remove_aged(self) -> None:
-        """What has its time in a column, and is never much."""
-        removed = {"workers": await self._store.remove_dead_workers(WORKERS)}
+    async def _remove_aged(self) -> bool:
+        """What has its time in a column. Answers whether there is much of it."""
+        removed = {
+            "workers": await self._store.remove_dead_workers(WORKERS),
+            "recipient_reservations": await self._store.remove_reservations(SLACK),
+        }
         if self._retention:
             removed["lane_history"] = await self._store.remove_lane_history(self._retention)
         _tell(removed)
+        return removed["recipient_reservations"] >= MANY
 
     async def _take_batch(self, sweep: Sweep, size: BatchSize) -> bool | None:
         """Whether there is more to look at; None: it failed, and stands in no other's way."""

@@ -76,6 +76,10 @@ class RetentionStore:
         """How many."""
         return len(await self._database.fetch(sql["remove_dead_workers"], age))
 
+    async def remove_reservations(self, age: timedelta) -> int:
+        """How many, of those that left their window longer ago."""
+        return len(await self._database.fetch(sql["remove_reservations"], age))
+
     async def remove_lane_history(self, age: timedelta) -> int:
         """How many entries."""
         return len(await self._database.fetch(sql["remove_lane_history"], age))

@@ -210,6 +210,8 @@ def _claim(row: asyncpg.Record, channel: str, token: UUID, asked_at: float) -> C
         expiries=row["expiries"],
         suppressed_by=row["suppressed_by"],
         asked_at=asked_at,
+        tenant_id=row["tenant_id"],
+        limited=row["limited"],
     )
 
 

@@ -69,9 +69,11 @@ def shown(answered: Answered) -> ApiKey:
 async def test_a_tenant_is_made_changed_and_listed(owner: Owner) -> None:
     assert (await owner("tenant", "create", "acme", "--horizon", "30d")).code == 0
     assert (await owner("tenant", "set", "acme", "--past-grace", "90m", "--region", "GB")).code == 0
+    assert (await owner("tenant", "set", "acme", "--recipient-limit", "3", "--recipient-window", "1h")).code == 0
+    assert (await owner("tenant", "set", "acme", "--recipient-limit", "5")).code == 0
     assert (await owner("tenant", "list")).out == [
-        "acme  horizon 30 days  past grace 01:30:00  region GB  accept rate none",
-        "default  horizon 365 days  past grace 24:00:00  region none  accept rate none",
+        "acme  horizon 30 days  past grace 01:30:00  region GB  recipient limit 5 in 01:00:00  accept rate none",
+        "default  horizon 365 days  past grace 24:00:00  region none  recipient limit none  accept rate none",
     ]
 
 
@@ -184,6 +186,19 @@ async def test_a_revoked_key_is_good_no_more_and_stays_listed(
         (("tenant", "set", "default", "--accept-rate=none", "--accept-burst=1"), "tenant: --accept-rate and"),
         (("tenant", "set", "default", "--accept-rate=1", "--accept-burst=0"), "tenant: --accept-burst must be 1 to"),
         (("tenant", "set", "default", "--accept-rate=1", "--accept-burst=9999999999"), "tenant: --accept-burst must"),
+        (
+            ("tenant", "set", "default", "--recipient-limit", "3"),
+            "tenant: --recipient-limit and --recipient-window must",
+        ),
+        (("tenant", "create", "acme", "--recipient-limit", "99999"), "tenant: --recipient-limit must be 1 to 1000"),
+        (
+            ("tenant", "set", "default", "--recipient-limit", "3", "--recipient-window", "32d"),
+            "tenant: --recipient-window must be more than 0",
+        ),
+        (
+            ("tenant", "set", "default", "--no-recipient-limit", "--recipient-limit", "3"),
+            "tenant: --no-recipient-limit must be alone",
+        ),
         (("key", "create", "--role", "ADMIN"), "key: --tenant must be given"),
         (("key", "create", "--role", "PLATFORM", "--tenant", "default"), "key: --tenant must be given, except"),
         (("key", "create", "--role", "ADMIN", "--tenant", "acme"), "key: there is no tenant acme"),

@@ -77,6 +77,14 @@ ROWS: Mapping[str, Mapping[str, str]] = {
         "source": "'OPTED_OUT'",
     },
     "accept_buckets": {"tenant_id": "'default'"},
+    "recipient_reservations": {
+        "notification_id": f"'{UUID(int=1)}'",
+        "tenant_id": "'default'",
+        "limit_key": "'k'",
+        "started_at": NOW,
+        "leaves_at": NOW,
+    },
+    "recipient_gates": {"tenant_id": "'default'", "limit_key": "'k'", "channel": "'SMS'", "opens_at": NOW},
 }
 
 # What a notification has beside its status.
@@ -155,8 +163,8 @@ CASES = [
     notification("claim_exactly_when_processing", claim_token=ID),
     notification("claim_exactly_when_processing", worker_id=ID),
     notification("claim_exactly_when_processing", "SENT", lease_expires_at=NOW),
-    notification("waiting_only_while_pending", "PROCESSING", waiting="true"),
-    notification("waiting_only_while_pending", "CANCELLED", waiting="true"),
+    notification("waiting_only_while_pending", "PROCESSING", waiting="true", limit_key="'k'"),
+    notification("waiting_only_while_pending", "CANCELLED", waiting="true", limit_key="'k'"),
     notification("finished_exactly_when_terminal", finished_at=NOW),
     notification("finished_exactly_when_terminal", "PROCESSING", finished_at=NOW),
     *(notification("finished_exactly_when_terminal", status, finished_at="NULL") for status in sorted(TERMINAL)),
@@ -202,6 +210,20 @@ CASES = [
     case("giving_up_has_its_reason", "webhook_deliveries", give_up_reason="'GONE'"),
     case("tenants_region_check", "tenants", region="'gb'"),
     case("tenants_region_check", "tenants", region="'GBR'"),
+    case("tenants_recipient_limit_check", "tenants", recipient_limit="0", recipient_window="'1 h'"),
+    case("tenants_recipient_limit_check", "tenants", recipient_limit="1001", recipient_window="'1 h'"),
+    case("tenants_recipient_window_check", "tenants", recipient_limit="1", recipient_window="'0'"),
+    case("tenants_recipient_window_check", "tenants", recipient_limit="1", recipient_window="'32 days'"),
+    case("recipient_limit_is_whole", "tenants", recipient_limit="1"),
+    case("recipient_limit_is_whole", "tenants", recipient_window="'1 h'"),
+    notification("granted_only_before_its_end", waiting="true", granted="true", limit_key="'k'"),
+    *(
+        notification("granted_only_before_its_end", status, granted="true", limit_key="'k'")
+        for status in sorted(TERMINAL)
+    ),
+    notification("the_gate_is_known", waiting="true"),
+    notification("the_gate_is_known", granted="true"),
+    case("recipient_gates_channel_check", "recipient_gates", channel="'FAX'"),
     case("api_keys_id_check", "api_keys", id="'0123456789AB'"),
     case("api_keys_id_check", "api_keys", id="'0123'"),
     case("api_keys_tenant_id_fkey", "api_keys", tenant_id="'nobody'"),

@@ -22,6 +22,8 @@ TABLES = {
     "notification_contents",
     "notification_history",
     "notifications",
+    "recipient_gates",
+    "recipient_reservations",
     "retention_marks",
     "status_deltas",
     "status_totals",

@@ -88,7 +88,7 @@ FORBIDDEN: Mapping[str, list[str]] = {
         "INSERT INTO notifyqueue.notifications (tenant_id) VALUES ('default')",
         "UPDATE notifyqueue.notification_contents SET content = '{}'",
         "INSERT INTO notifyqueue.notification_contents VALUES (gen_random_uuid(), '{}')",
-        "SELECT id FROM notifyqueue.tenants",
+        "SELECT region FROM notifyqueue.tenants",
         "SELECT labels FROM notifyqueue.webhook_events",
         "UPDATE notifyqueue.webhook_events SET fanned_out_at = now()",
         "SELECT sealed_secret FROM notifyqueue.webhook_endpoints",

@@ -11,13 +11,16 @@ import asyncpg
 import pytest
 import structlog
 
+from services.worker.admission import Admission
 from services.worker.claim import Claim, Held
+from services.worker.gates import Gates
 from services.worker.lane import Lane, LaneSettings, SuspectSlot
 from services.worker.leases import Leases
 from services.worker.outcome import Sent
 from services.worker.recording import Fence, Recording, fences
 from services.worker.shared_lane import LaneFacts, SharedLane
 from services.worker.store import Record, WorkerStore
+from services.worker.turnstile_store import TurnstileStore
 from services.worker.worker import Worker
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
@@ -40,6 +43,7 @@ class Faulty(WorkerStore):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
+        self.database = database
         self.after: dict[str, list[Callable[[], None]]] = {}
         self.calls: list[str] = []
         self.classes: list[Sequence[int]] = []
@@ -89,6 +93,8 @@ class Bench:
         starts = await self._stack.enter_async_context(
             GroupCommit[Claim, Fence](self._fence, flights=flights, key=lambda claim: claim.notification_id)
         )
+        turnstile = TurnstileStore(self.store.database)
+        admission = await self._stack.enter_async_context(Admission(turnstile, lease=LEASE, on_wait=lambda *_: None))
         shared = SharedLane("EMAIL", SETTINGS.concurrency)
         shared.apply(LaneFacts("EMAIL", paused=False, opening=0, open=False, probe_in=0, held_for=0))
         lane = Lane(
@@ -97,6 +103,8 @@ class Bench:
             self.provider,
             recording,
             starts,
+            admission,
+            Gates(turnstile, shared, poll_interval=60.0, on_open=lambda _: None),
             shared,
             worker_id=uuid4(),
             backoff=Backoff(timedelta(milliseconds=100), timedelta(seconds=1)),

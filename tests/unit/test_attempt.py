@@ -25,6 +25,8 @@ CLAIM = Claim(
     content={},
     expiries=0,
     asked_at=tick(),
+    tenant_id="default",
+    limited=False,
 )
 
 

@@ -55,6 +55,8 @@ def claim(number: int, asked_at: float = 1000.0) -> Claim:
         content={},
         expiries=0,
         asked_at=asked_at,
+        tenant_id="default",
+        limited=False,
     )
 
 

@@ -8,7 +8,7 @@ WITH found AS MATERIALIZED (
   FOR UPDATE
 ), cancelled AS (
   UPDATE notifyqueue.notifications AS n
-  SET status = 'CANCELLED', finished_at = now(), waiting = false, revision = n.revision + 1
+  SET status = 'CANCELLED', finished_at = now(), waiting = false, granted = false, revision = n.revision + 1
   FROM found
   WHERE n.id = found.id AND found.status = 'PENDING'
   RETURNING n.id

@@ -16,7 +16,7 @@ WITH found AS MATERIALIZED (
   WHERE locked.status = 'PENDING'
 ), cancelled AS (
   UPDATE notifyqueue.notifications AS n
-  SET status = 'CANCELLED', finished_at = now(), waiting = false, revision = n.revision + 1
+  SET status = 'CANCELLED', finished_at = now(), waiting = false, granted = false, revision = n.revision + 1
   FROM found
   WHERE n.id = found.id
   RETURNING n.id

@@ -1,7 +1,8 @@
 -- reschedule_notification: gives what nobody has taken another due time, another priority, or both, and answers it as it
 -- is then; with its other status where it was taken or has ended. A claim that is under way is waited for, and then
 -- wins. What stands so already is left alone, so that the same call again changes nothing. With a new due time it is
--- tried then, not after its backoff; and what waited at a gate is claimed, and judged, anew.
+-- tried then, not after its backoff; and what waited at a gate, or had a slot there, is claimed, and
+-- judged, anew.
 --   $1 text  tenant   $2 uuid  notification   $3 timestamptz  due at   $4 smallint  priority; null: as it was
 --   $5 text  actor   $6 text  why
 WITH found AS MATERIALIZED (
@@ -18,7 +19,7 @@ WITH found AS MATERIALIZED (
   UPDATE notifyqueue.notifications AS n
   SET due_at = coalesce($3::timestamptz, n.due_at), priority = coalesce($4::smallint, n.priority),
     next_attempt_at = CASE WHEN $3::timestamptz IS NULL THEN n.next_attempt_at ELSE greatest($3::timestamptz, now()) END,
-    waiting = false, revision = n.revision + 1
+    waiting = false, granted = false, revision = n.revision + 1
   FROM found
   WHERE n.id = found.id AND found.status = 'PENDING' AND found.moves
   RETURNING n.id, n.priority, n.due_at, n.next_attempt_at, n.revision

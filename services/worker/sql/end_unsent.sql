@@ -29,7 +29,7 @@ SET status = CASE
     WHEN held.failure_reason IN ('OPTED_OUT', 'ADDRESS_SUPPRESSED') THEN 'SUPPRESSED'
     ELSE 'FAILED'
   END,
-  finished_at = now(), failure_reason = held.failure_reason,
+  finished_at = now(), granted = false, failure_reason = held.failure_reason,
   provider_code = coalesce(held.provider_code, n.provider_code),
   attempt_count = n.attempt_count - (held.kind IS NULL)::int, expiries = n.expiries + held.expired::int,
   claim_token = NULL, worker_id = NULL, lease_expires_at = NULL, revision = n.revision + 1

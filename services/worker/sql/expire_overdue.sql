@@ -11,7 +11,7 @@ WITH overdue AS MATERIALIZED (
 UPDATE notifyqueue.notifications AS n
 SET status = CASE WHEN n.maybe_delivered THEN 'FAILED' ELSE 'EXPIRED' END,
   failure_reason = CASE WHEN n.maybe_delivered THEN 'OUTCOME_UNKNOWN' END,
-  finished_at = now(), waiting = false, revision = n.revision + 1
+  finished_at = now(), waiting = false, granted = false, revision = n.revision + 1
 FROM overdue
 WHERE n.id = overdue.id AND n.status = 'PENDING'
 RETURNING n.id

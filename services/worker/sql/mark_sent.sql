@@ -16,7 +16,7 @@ WITH held AS MATERIALIZED (
   WHERE found.status = 'PROCESSING' AND found.claim_token = done.claim_token
 )
 UPDATE notifyqueue.notifications AS n
-SET status = 'SENT', finished_at = now(), provider_message_id = held.provider_message_id, provider_code = NULL,
+SET status = 'SENT', finished_at = now(), provider_message_id = held.provider_message_id, provider_code = NULL, granted = false,
   claim_token = NULL, worker_id = NULL, lease_expires_at = NULL, revision = n.revision + 1
 FROM held
 WHERE n.id = held.id

@@ -31,6 +31,7 @@ SET status = 'PENDING', next_attempt_at = now() + held.delay,
   reconciliation_granted = n.reconciliation_granted OR held.reconciled,
   maybe_delivered = n.maybe_delivered OR coalesce(held.kind = 'ATTEMPT_UNKNOWN', false),
   expiries = n.expiries + held.expired::int, provider_code = coalesce(held.provider_code, n.provider_code),
+  granted = n.granted AND held.kind IS NULL,
   claim_token = NULL, worker_id = NULL, lease_expires_at = NULL, started_at = NULL, revision = n.revision + 1
 FROM held
 WHERE n.id = held.id

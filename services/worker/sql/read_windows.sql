@@ -1,0 +1,33 @@
+-- read_windows: who holds a slot of these recipients now, and whether anybody waits. A slot is held by a start that is
+-- still in the window, and by a grant until it is used. A start is stamped before its call, which comes up to `lateness`
+-- later: by so much the window is longer here, so that no calls lie closer together than they may.
+--   $1 text[]  tenants   $2 text[]  limit keys, whose locks are ours
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
+SELECT asked.tenant_id, asked.limit_key, rule.recipient_limit, rule.length, rule.lateness,
+  ARRAY(
+    SELECT n.id
+    FROM notifyqueue.notifications AS n
+    WHERE n.granted AND n.tenant_id = asked.tenant_id AND n.limit_key = asked.limit_key
+  ) AS granted,
+  started.ids AS started, started.ages,
+  (
+    SELECT n.id
+    FROM notifyqueue.notifications AS n
+    WHERE n.waiting AND n.tenant_id = asked.tenant_id AND n.limit_key = asked.limit_key
+    LIMIT 1
+  ) IS NOT NULL AS queue
+FROM clock
+CROSS JOIN unnest($1::text[], $2::text[]) AS asked (tenant_id, limit_key)
+CROSS JOIN LATERAL (
+  SELECT t.recipient_limit, t.recipient_window + part.lateness AS length, part.lateness
+  FROM notifyqueue.tenants AS t
+  CROSS JOIN LATERAL (SELECT least(t.recipient_window / 10, interval '1 second') AS lateness) AS part
+  WHERE t.id = asked.tenant_id
+  OFFSET 0
+) AS rule
+CROSS JOIN LATERAL (
+  SELECT coalesce(array_agg(r.notification_id ORDER BY r.started_at), '{}') AS ids,
+    coalesce(array_agg(clock.now - r.started_at ORDER BY r.started_at), '{}') AS ages
+  FROM notifyqueue.recipient_reservations AS r
+  WHERE r.tenant_id = asked.tenant_id AND r.limit_key = asked.limit_key AND r.started_at > clock.now - rule.length
+) AS started
