@@ -116,24 +116,26 @@ class Redriving:
             scan = replace(scan, after=UUID(int=looked.end.int + 1)) if looked.end else None
             if scan and not has_time():
                 break
-        redriven, left = await self._send_back(tenant, found, order, by)
-        remaining = Count(min(left, BOUND), at_least=scan is not None or left > BOUND)
+        redriven, left, held = await self._send_back(tenant, found, order, by)
+        remaining = Count(min(left, BOUND), at_least=scan is not None or left > BOUND or held)
         return Report(redriven, remaining, passed_over)
 
-    async def _send_back(self, tenant: str, found: Sequence[Dead], order: Order, by: By) -> tuple[int, int]:
-        """How many were redriven, and how many are left."""
+    async def _send_back(self, tenant: str, found: Sequence[Dead], order: Order, by: By) -> tuple[int, int, bool]:
+        """How many were redriven, how many are left, and whether some were skipped because somebody held them."""
         turns = spread(min(order.limit, len(found)), order.spread_over)
         redriven = 0
+        held = False
         # Somebody may have taken some of them meanwhile: then younger ones take their turns.
         while found and turns:
             part, found = dict(zip(found, turns, strict=False)), found[len(turns) :]
             if order.dry_run:
-                return len(part), len(found)
+                return len(part), len(found), held
             tried = await self._try(tenant, part, by, pass_locked=True)
+            held = held or len(tried) < len(part)
             done = {id_ for id_, one in tried.items() if one.obstacle is None}
             redriven += len(done)
             turns = [turn for dead, turn in part.items() if dead.id not in done]
-        return redriven, len(found)
+        return redriven, len(found), held
 
     async def _try(
         self, tenant: str, turns: Mapping[Dead, timedelta], by: By, *, pass_locked: bool = False

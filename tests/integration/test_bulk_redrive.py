@@ -224,7 +224,7 @@ async def test_one_that_somebody_holds_is_passed_over_and_holds_up_no_other(
     try:
         async with connection.transaction():
             await connection.execute("SELECT FROM notifyqueue.notifications WHERE id = $1 FOR UPDATE", held)
-            assert (await redrive(scheduler, reference="order"))[0] == 2
+            assert await redrive(scheduler, reference="order") == (2, 0, True, 0)
     finally:
         await connection.close()
     assert [await notifications.status(id_) for id_ in (held, *others)] == ["DEAD_LETTERED", "PENDING", "PENDING"]

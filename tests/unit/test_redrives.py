@@ -26,10 +26,11 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass
 class FakeStore:
-    """What fits, slice by slice, oldest first; `taken` was redriven by another when its turn is given."""
+    """What fits, slice by slice, oldest first; at its turn `taken` was redriven by another, `held` is locked."""
 
     slices: Sequence[Sequence[int]]
     taken: frozenset[int] = frozenset()
+    held: frozenset[int] = frozenset()
     passed_over: int = 0
     region: str | None = None
     redriven: dict[int, timedelta] = field(default_factory=dict)
@@ -50,9 +51,10 @@ class FakeStore:
         self, tenant: str, turns: Mapping[Dead, timedelta], max_attempts: int, by: By, *, pass_locked: bool
     ) -> Mapping[UUID, Tried]:
         assert (by, max_attempts, pass_locked) == (BY, 5, True)
-        ours = {dead: turn for dead, turn in turns.items() if dead.id.int not in self.taken}
+        ours = {dead: turn for dead, turn in turns.items() if dead.id.int not in self.taken | self.held}
         self.redriven |= {dead.id.int: turn for dead, turn in ours.items()}
-        return {dead.id: Tried("EMAIL", "DEAD_LETTERED", 0, None if dead in ours else "STATUS") for dead in turns}
+        told = [dead for dead in turns if dead.id.int not in self.held]
+        return {dead.id: Tried("EMAIL", "DEAD_LETTERED", 0, None if dead in ours else "STATUS") for dead in told}
 
 
 async def redrive(
@@ -68,6 +70,12 @@ async def redrive(
     redriving = Redriving(store, max_attempts=5, on_due=(told if told is not None else list[str]()).append)
     order = Order(filter_, limit, dry_run, over)
     return await redriving.redrive_all("default", order, BY, has_time=lambda: has_time)
+
+
+async def test_what_somebody_held_makes_the_rest_at_least_and_a_younger_one_takes_its_turn() -> None:
+    store = FakeStore([[1, 2, 3, 4]], held=frozenset({2}))
+    assert await redrive(store) == Report(3, Count(0, at_least=True), 0)
+    assert list(store.redriven) == [1, 3, 4]
 
 
 async def test_the_oldest_are_taken_up_to_the_limit_and_the_rest_is_counted() -> None:
