@@ -94,6 +94,13 @@ class Admission:
         except Exception as error:
             log.warning("slot.not_returned", notification_id=str(claim.notification_id), exc_info=error)
 
+    async def leave(self, claim: Claim) -> None:
+        """It ended without the slot that a gate kept for it, which is the next one's. What fails costs it a window."""
+        try:
+            await self._store.look_at_gate(claim.recipient)
+        except Exception as error:
+            log.warning("gate.not_told", notification_id=str(claim.notification_id), exc_info=error)
+
     async def _admit(self, claims: Sequence[Claim]) -> list[Ticket]:
         asking = _by_recipient(claims)
         recipients = sorted(asking)

@@ -58,6 +58,8 @@ class Claim(Held):
     """Its tenant limits what each recipient gets."""
     suppressed_by: Sequence[str] = ()
     """The sources of what suppresses its address for its category."""
+    granted: bool = False
+    """It was called up from a gate, where a slot is kept for it."""
 
     @property
     def suspect(self) -> bool:

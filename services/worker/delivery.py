@@ -84,8 +84,11 @@ class Delivery:
     async def run(self, running: Running) -> None:
         """Raises nothing but CancelledError."""
         verdict = await self._deliver(running)
-        if verdict is not None:
-            await self.record(running, verdict)
+        if verdict is None:
+            return
+        await self.record(running, verdict)
+        if running.claim.granted and running.answer is None and isinstance(verdict, Ended):
+            await self._admission.leave(running.claim)
 
     async def record(self, running: Running, verdict: Verdict) -> None:
         running.recording = True

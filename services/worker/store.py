@@ -212,6 +212,7 @@ def _claim(row: asyncpg.Record, channel: str, token: UUID, asked_at: float) -> C
         asked_at=asked_at,
         tenant_id=row["tenant_id"],
         limited=row["limited"],
+        granted=row["granted"],
     )
 
 

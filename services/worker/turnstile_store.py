@@ -118,6 +118,9 @@ class TurnstileStore:
         last = Recipient(rows[-1]["tenant_id"], rows[-1]["limit_key"]) if rows else None
         return last, sum(row["mended"] for row in rows)
 
+    async def look_at_gate(self, recipient: Recipient) -> None:
+        await self._database.fetch(sql["look_at_gate"], *recipient)
+
     async def return_slot(self, claim: Held) -> None:
         await self._database.fetch(sql["return_slot"], claim.notification_id, claim.claim_token)
 

@@ -201,6 +201,11 @@ async def test_a_slot_is_given_back_by_key(connection: Connection, explaining: E
     is_frugal(explaining.plan, "notifications_pkey", "recipient_reservations_pkey", most=40)
 
 
+async def test_a_gate_is_looked_at_by_key(explaining: Explaining) -> None:
+    await explaining.fetch(sql["look_at_gate"], *SOME[0])
+    is_frugal(explaining.plan, "recipient_gates_pkey", most=40)
+
+
 async def test_reservations_are_removed_by_their_age(explaining: Explaining) -> None:
     removed = await explaining.fetch(sql["remove_reservations"], SECOND)
     assert len(removed) == 5_000

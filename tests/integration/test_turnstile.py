@@ -341,6 +341,26 @@ async def test_an_open_breaker_still_finds_somebody_to_probe_with(
     await eventually(counts(notifications, SENT=1))
 
 
+async def test_what_is_suppressed_when_it_is_called_up_leaves_its_slot_to_the_next(
+    notifications: Notifications, start_worker: StartWorker, provider: TimedProvider, database_url: str
+) -> None:
+    await limit(notifications, 1, HOUR)
+    for number in range(3):
+        await notifications.insert(f"news {number}", address=HOT, category="news", priority=3, waiting=True)
+    other = await notifications.insert("other", address=HOT, waiting=True)
+    await notifications.connection.execute(
+        "INSERT INTO notifyqueue.suppressions (tenant_id, channel, address, category, source)"
+        " VALUES ('default', 'EMAIL', 'hot@example.com', 'news', 'OPTED_OUT')"
+    )
+    await notifications.connection.execute(
+        "INSERT INTO notifyqueue.recipient_gates (tenant_id, limit_key, channel, opens_at)"
+        " VALUES ('default', 'EMAIL hot@example.com', 'EMAIL', now())"
+    )
+    await start_worker(database_url, provider, **OFTEN)
+    await eventually(counts(notifications, SUPPRESSED=3, SENT=1))
+    assert provider.requests == {other: 1}
+
+
 # --- without a worker
 
 

@@ -51,6 +51,7 @@ class Turnstile:
         self.asked: list[Claim] = []
         self.opened: list[int] = []
         self.recorded: list[Verdict] = []
+        self.left: list[Claim] = []
 
     async def ask(self, claim: Claim) -> Ticket:
         self.asked.append(claim)
@@ -61,8 +62,12 @@ class Turnstile:
         return self._called
 
     async def record(self, claim: Claim, verdict: Verdict) -> bool:
+        assert not self.left
         self.recorded.append(verdict)
         return True
+
+    async def leave(self, claim: Claim) -> None:
+        self.left.append(claim)
 
 
 def lane(store: Stub, shared: SharedLane, turnstile: Turnstile | None = None) -> Lane:
@@ -114,7 +119,7 @@ async def test_wake_ups_ask_for_no_second_probe_while_one_is_under_way(shared: S
     assert store.probed == 1
 
 
-def limited(*suppressed_by: str) -> Claim:
+def limited(*suppressed_by: str, granted: bool = False) -> Claim:
     return Claim(
         UUID(int=1),
         UUID(int=2),
@@ -132,6 +137,7 @@ def limited(*suppressed_by: str) -> Claim:
         tenant_id="default",
         limited=True,
         suppressed_by=suppressed_by,
+        granted=granted,
     )
 
 
@@ -145,13 +151,17 @@ async def test_a_probe_that_has_to_wait_for_its_recipient_is_given_back(shared: 
     assert [type(change) for change in shared.take_changes()] == [ReturnProbe]
 
 
-async def test_a_probe_that_is_suppressed_is_given_back_and_never_stands_at_the_turnstile(shared: SharedLane) -> None:
+@pytest.mark.parametrize("granted", [False, True])
+async def test_a_probe_that_is_suppressed_is_given_back_and_so_is_the_slot_that_a_gate_kept_for_it(
+    shared: SharedLane, granted: bool
+) -> None:
     turnstile = Turnstile()
-    probing = lane(Stub(found=[limited("OPTED_OUT")]), shared, turnstile)
+    probing = lane(Stub(found=[limited("OPTED_OUT", granted=granted)]), shared, turnstile)
     await probing._probe()
     await probing.wait_empty()
     assert not turnstile.asked
     assert [getattr(verdict, "reason", None) for verdict in turnstile.recorded] == ["OPTED_OUT"]
+    assert len(turnstile.left) == granted
     assert [type(change) for change in shared.take_changes()] == [ReturnProbe]
 
 

@@ -1,0 +1,5 @@
+-- look_at_gate: a recipient's gate is due at once, where it has one: a slot that was kept there came free.
+--   $1 text  tenant   $2 text  limit key
+UPDATE notifyqueue.recipient_gates AS g
+SET opens_at = least(g.opens_at, now())
+WHERE g.tenant_id = $1 AND g.limit_key = $2
