@@ -132,11 +132,11 @@ class Owner:
         await self.connection.execute("UPDATE notifyqueue.api_keys SET revoked_at = now() WHERE id = $1", key.id)
 
     async def everything(self) -> dict[str, Any]:
-        """Every row of every table, but for the workers' signs of life."""
+        """Every row of every table, but for what workers write unasked: signs of life, and totals that they merge."""
         tables = await self.connection.fetch(
             "SELECT relname FROM pg_class WHERE relnamespace = 'notifyqueue'::regnamespace AND relkind = 'r'"
         )
-        names = sorted({row["relname"] for row in tables} - {"workers"})
+        names = sorted({row["relname"] for row in tables} - {"workers", "status_deltas", "status_totals"})
         return {
             name: await self.connection.fetchval(
                 f'SELECT array_agg(t::text ORDER BY t::text COLLATE "C") FROM notifyqueue.{name} AS t'
