@@ -19,8 +19,8 @@ from shared.clock import tick
 
 MIN_HOLD = timedelta(seconds=1)
 
-# Seconds by which a worker whose probe failed lets the others go first: the fault may be its own.
-COURTESY = 1.0
+# By this part of the first delay a worker whose probe failed lets the others go first: the fault may be its own.
+COURTESY = 0.2
 
 # One that is throttled costs no attempt, so nothing but this makes it rarer; held up by it is the whole lane.
 REST = Backoff(timedelta(seconds=1), timedelta(minutes=15))
@@ -202,7 +202,7 @@ class SharedLane:
             self._closed = probe
             self._change(Close(probe))
         else:
-            self._courtesy = COURTESY
+            self._courtesy = COURTESY * self._first_rest
             self._change(DelayProbe(probe))
 
     def _count(self, notification_id: UUID, outcome: Outcome) -> None:
