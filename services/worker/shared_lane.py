@@ -19,6 +19,9 @@ from shared.clock import tick
 
 MIN_HOLD = timedelta(seconds=1)
 
+# By this part of the first delay a worker whose probe failed lets the others go first: the fault may be its own.
+COURTESY = 0.2
+
 # One that is throttled costs no attempt, so nothing but this makes it rarer; held up by it is the whole lane.
 REST = Backoff(timedelta(seconds=1), timedelta(minutes=15))
 REMEMBERED = 1_000  # notifications that were throttled
@@ -111,6 +114,7 @@ class SharedLane:
         self._first_rest, self._longest_rest = first_rest, longest_rest
         self._rest = 0.0
         self._rests_until = 0.0
+        self._courtesy = 0.0
 
     # --- before a claim
 
@@ -136,11 +140,14 @@ class SharedLane:
     @property
     def probe_in(self) -> float | None:
         """Seconds until a probe may start. None: not before the row is read again, or not by this worker."""
-        return self._facts.probe_in - (tick() - self._read_at) if self._facts.open and not self._rest else None
+        if not self._facts.open or self._rest:
+            return None
+        return self._facts.probe_in - (tick() - self._read_at) + self._courtesy
 
     def delay_probe(self, seconds: float) -> None:
         """A probe was just asked for: the row says when there may be another, and is read again."""
         self._facts, self._read_at = replace(self._facts, probe_in=seconds, held_for=self.held_for), tick()
+        self._courtesy = 0.0
 
     # --- after an attempt
 
@@ -195,6 +202,7 @@ class SharedLane:
             self._closed = probe
             self._change(Close(probe))
         else:
+            self._courtesy = COURTESY * self._first_rest
             self._change(DelayProbe(probe))
 
     def _count(self, notification_id: UUID, outcome: Outcome) -> None:

@@ -14,7 +14,6 @@ from notifyqueue.v1 import process_pb2
 from notifyqueue.v1.scheduler_pb2 import GetQueueStatsResponse
 
 CHANNELS = (Channel.CHANNEL_EMAIL, Channel.CHANNEL_SMS, Channel.CHANNEL_PUSH)
-NOW = datetime.now(UTC)
 REASON = "the provider is moving"
 Status = Notification.Status
 ENDS = (
@@ -29,21 +28,21 @@ ENDS = (
 
 def busy() -> GetQueueStatsResponse:
     """As wide as it gets."""
-    answer = GetQueueStatsResponse()
+    answer, now = GetQueueStatsResponse(), datetime.now(UTC)
     for channel in CHANNELS:
         lane = answer.lanes.add(channel=channel)
         for count in (lane.due, lane.scheduled, lane.processing):
             count.count, count.at_least = 10_000, True
         lane.lag.FromTimedelta(timedelta(hours=23, minutes=59))
         lane.lane.open_breaker.cause = "smtp:421"
-        lane.lane.hold_time.FromDatetime(NOW)
+        lane.lane.hold_time.FromDatetime(now)
         for status in ENDS:
             lane.totals.add(status=status).count.count = 100_000_000
     answer.lanes[0].lane.pause.reason = REASON
     for _ in range(3):
         worker = answer.workers.add(worker_id=str(uuid4()), phase=process_pb2.PROCESS_PHASE_DRAINING)
-        worker.start_time.CopyFrom(to_timestamp(NOW - timedelta(hours=23, minutes=59)))
-        worker.heartbeat_time.CopyFrom(to_timestamp(NOW - timedelta(seconds=55.5)))
+        worker.start_time.CopyFrom(to_timestamp(now - timedelta(hours=23, minutes=59)))
+        worker.heartbeat_time.CopyFrom(to_timestamp(now - timedelta(seconds=55.5)))
         for channel in CHANNELS:
             worker.lanes.add(channel=channel, concurrency=10_000, in_flight=10_000)
     return answer

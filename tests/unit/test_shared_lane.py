@@ -129,6 +129,16 @@ def test_a_probe_that_fails_delays_the_next(lane: SharedLane, answer: Answer) ->
     assert see(lane, answer, 1, probe=PROBE) == [DelayProbe(PROBE)]
 
 
+def test_a_worker_whose_probe_failed_lets_the_others_go_first(lane: SharedLane) -> None:
+    lane.apply(IS_OPEN)
+    assert lane.probe_in == 5
+    see(lane, Answer.UNKNOWN, 1, probe=PROBE)
+    lane.apply(replace(IS_OPEN, probe_in=10))
+    assert lane.probe_in == 11
+    lane.delay_probe(60)
+    assert lane.probe_in == 60
+
+
 def test_a_list_with_more_than_a_fifth_of_dead_addresses_opens_it_for_our_own_fault(lane: SharedLane) -> None:
     see(lane, Answer.ACCEPTED, *range(WINDOW))
     outcomes = [lane.observe(claim(n), Outcome(Answer.PERMANENT_ADDRESS, "550"), probe=None) for n in range(23)]
