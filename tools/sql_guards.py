@@ -118,6 +118,20 @@ def _moves(level: Level, allowed: Allowed) -> Iterator[str]:
     for assignment in changed.targetList or ():
         if assignment.name == "status":
             yield from _move(level, _literals(assignment.val), allowed)
+            if _literals(assignment.val) & lifecycle.TERMINAL:
+                yield from _left_at_gates(changed, "PENDING" in (_guards(level)[0] or ()))
+
+
+def _left_at_gates(end: ast.Node, from_pending: bool) -> Iterator[str]:
+    """What an end takes from whoever stands at a gate, or was called up from one: a constraint would refuse it."""
+    put_out = {assignment.name for assignment in end.targetList if _is_false(assignment.val)}
+    for column in ("granted", "waiting") if from_pending else ("granted",):
+        if column not in put_out:
+            yield f"ends notifications without {column} = false, which a constraint wants of each"
+
+
+def _is_false(value: object) -> bool:
+    return isinstance(value, ast.A_Const) and isinstance(value.val, ast.Boolean) and not value.val.boolval
 
 
 def _move(level: Level, targets: Statuses, allowed: Allowed) -> Iterator[str]:
