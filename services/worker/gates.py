@@ -1,8 +1,8 @@
 """Gates: where those stand who may not start yet, until a slot comes free.
 
 Any worker opens the gates that are due, and calls up as many as there are free slots, the most urgent and oldest
-first. They are claimed like everything else, and start in the slot that was kept for them. A lane that is paused opens
-none, and one whose breaker is open only what it needs for a probe: what is called up holds a slot.
+first. They are claimed like everything else, and start in the slot that was kept for them. A lane that is paused or
+held opens none, and one whose breaker is open only what it needs for a probe: what is called up holds a slot.
 """
 
 import random
@@ -104,6 +104,8 @@ class Gates:
             await self.mend()
         if self._lane.paused or self._lane.open:
             return self._poll_interval
+        if (held_for := self._lane.held_for) > 0:
+            return max(MIN_SLEEP, min(held_for, self._poll_interval))
         due = await self._store.read_next_gate(self._lane.channel)
         if due is None:
             return self._poll_interval

@@ -151,8 +151,11 @@ async def test_high_overtakes_who_waits(
     assert provider.order(HOT).index(high) <= before + 1  # one may have been called up already
 
 
-async def test_a_pause_keeps_the_order_and_calls_nobody_up(
-    notifications: Notifications, start_worker: StartWorker, provider: TimedProvider, database_url: str
+@pytest.mark.parametrize(
+    "stop", ["paused_at = now(), paused_by = 'key:1', pause_reason = 'r'", "held_until = now() + interval '1 hour'"]
+)
+async def test_a_pause_or_a_hold_keeps_the_order_and_calls_nobody_up(
+    notifications: Notifications, start_worker: StartWorker, provider: TimedProvider, database_url: str, stop: str
 ) -> None:
     window = timedelta(seconds=0.6)
     await limit(notifications, 1, window)
@@ -162,9 +165,7 @@ async def test_a_pause_keeps_the_order_and_calls_nobody_up(
     ]
     await start_worker(database_url, provider, **OFTEN)
     await eventually(waits(notifications, 5))
-    await notifications.connection.execute(
-        "UPDATE notifyqueue.lanes SET paused_at = now(), paused_by = 'key:1', pause_reason = 'r'"
-    )
+    await notifications.connection.execute(f"UPDATE notifyqueue.lanes SET {stop}")
     await notifications.connection.execute("NOTIFY notifyqueue_lanes")
 
     async def gate_is_due() -> bool:
@@ -175,7 +176,7 @@ async def test_a_pause_keeps_the_order_and_calls_nobody_up(
 
     await eventually(gate_is_due)
     await notifications.connection.execute(
-        "UPDATE notifyqueue.lanes SET paused_at = NULL, paused_by = NULL, pause_reason = NULL"
+        "UPDATE notifyqueue.lanes SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, held_until = now()"
     )
     await notifications.connection.execute("NOTIFY notifyqueue_lanes")
     await eventually(counts(notifications, SENT=6))
