@@ -318,7 +318,9 @@ class Notification(_message.Message):
         STATUS_UNSPECIFIED: Notification._Status.ValueType  # 0
         """Never returned."""
         STATUS_PENDING: Notification._Status.ValueType  # 1
-        """Waits for its due time, a worker, or the next attempt."""
+        """Waits for its due time, a worker, the next attempt, or a free slot where its tenant limits what each recipient gets:
+        then the newest entry of its own in the timeline is KIND_WAITED.
+        """
         STATUS_PROCESSING: Notification._Status.ValueType  # 2
         """A worker holds a claim on it."""
         STATUS_SENT: Notification._Status.ValueType  # 3
@@ -340,7 +342,9 @@ class Notification(_message.Message):
     STATUS_UNSPECIFIED: Notification.Status.ValueType  # 0
     """Never returned."""
     STATUS_PENDING: Notification.Status.ValueType  # 1
-    """Waits for its due time, a worker, or the next attempt."""
+    """Waits for its due time, a worker, the next attempt, or a free slot where its tenant limits what each recipient gets:
+    then the newest entry of its own in the timeline is KIND_WAITED.
+    """
     STATUS_PROCESSING: Notification.Status.ValueType  # 2
     """A worker holds a claim on it."""
     STATUS_SENT: Notification.Status.ValueType  # 3
@@ -433,7 +437,7 @@ class Notification(_message.Message):
     redrive_count: _builtins.int
     """How often an operator sent it back."""
     revision: _builtins.int
-    """Counts its changes, from 1."""
+    """Counts its changes that can be seen in this message, from 1."""
     @_builtins.property
     def due_time(self) -> _timestamp_pb2.Timestamp:
         """When it was asked to be sent."""

@@ -7,7 +7,7 @@ on the order of commits: what was committed late has its revision when it is loo
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 from uuid import UUID
 
@@ -24,10 +24,14 @@ class Store(Protocol):
 
 
 class _Watcher:
-    """Has one slot for news: whoever reads slowly misses what was in between, and costs no more memory than others."""
+    """Has one slot for news: whoever reads slowly misses what was in between, and costs no more memory than others.
 
-    def __init__(self, revision: int) -> None:
-        self._revision = revision
+    What then looks as it did is no news, as where one was claimed and put to wait between two looks.
+    """
+
+    def __init__(self, current: Notification) -> None:
+        self._seen = current
+        self._revision = current.revision
         self._news: Notification | ApiError | None = None
         self._told = asyncio.Event()
 
@@ -40,13 +44,14 @@ class _Watcher:
         self._told.set()
 
     async def next(self) -> Notification:
-        while not isinstance(self._news, Notification):
-            if self._news:
-                raise self._news
+        while True:
             await self._told.wait()
-        news, self._news = self._news, None
-        self._told.clear()
-        return news
+            if isinstance(self._news, ApiError):
+                raise self._news
+            self._told.clear()
+            if self._news and self._news != replace(self._seen, revision=self._news.revision):
+                self._seen = self._news
+                return self._seen
 
 
 @dataclass(slots=True)
@@ -105,7 +110,7 @@ class Hub:
             raise ServerDraining
         if not self._watched:
             self._loop.wake()
-        watcher = _Watcher(current.revision)
+        watcher = _Watcher(current)
         watched = self._watched.setdefault(current.id, _Watched(current.revision))
         # What was read before the others' last news is old news by now, and is asked for again.
         watched.revision = min(watched.revision, current.revision)

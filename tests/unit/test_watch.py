@@ -82,6 +82,21 @@ async def nothing(stream: Stream) -> bool:
     return True
 
 
+async def test_what_looks_as_it_did_is_no_news_and_the_next_change_is(table: Table, hub: Hub) -> None:
+    async with aclosing(hub.watch(FIRST)) as stream:
+        assert await first(stream) == FIRST
+        waiting = asyncio.create_task(first(stream))
+        for status in ("PROCESSING", "PENDING"):  # between two looks
+            table.change(status)
+        await hub.look()
+        await settled()
+        assert not waiting.done()
+        claimed = table.change("PROCESSING")
+        await hub.look()
+        assert await waiting == claimed
+        assert claimed.revision == 4
+
+
 async def test_it_begins_with_what_is_and_tells_every_change_until_the_end(table: Table, hub: Hub) -> None:
     async with aclosing(hub.watch(FIRST)) as stream:
         assert await first(stream) == FIRST
