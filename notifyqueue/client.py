@@ -186,12 +186,16 @@ class Client:
         dry_run: bool = False,
         reason: str = "",
         spread_over: timedelta = timedelta(),
+        page_token: str = "",
     ) -> BulkRedriveNotificationsResponse:
         """Sends back at most `limit` of those that fit, oldest first: DEAD_LETTERED ones, unless FAILED are asked for.
 
-        They become due one by one over `spread_over`.
+        They become due one by one over `spread_over`. The answer's `next_page_token` goes on above; with the same span,
+        for each call spreads its own over the whole of it.
         """
-        request = BulkRedriveNotificationsRequest(filter=filter_, limit=limit, dry_run=dry_run, reason=reason)
+        request = BulkRedriveNotificationsRequest(
+            filter=filter_, limit=limit, dry_run=dry_run, reason=reason, page_token=page_token
+        )
         request.spread_over.CopyFrom(to_duration(spread_over))
         return await self._connection.call(self._stub.BulkRedriveNotifications, request)
 

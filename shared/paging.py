@@ -33,18 +33,20 @@ class Pages:
         """The page that a request asks for. Raises RequestInvalid, PageTokenInvalid."""
         if size < 0:
             raise RequestInvalid([Violation("page_size", "must not be negative")])
-        size = min(size or DEFAULT_SIZE, MAX_SIZE)
+        return Page(min(size or DEFAULT_SIZE, MAX_SIZE), self.place(tenant, filter_, token) or NEWEST)
+
+    def place(self, tenant: str, filter_: bytes, token: str) -> UUID | None:
+        """Where the last page, or call, ended; None without a token. Raises PageTokenInvalid."""
         if not token:
-            return Page(size)
+            return None
         try:
-            plain = self._vault.open(_decoded(token), bound_to=_binding(tenant, filter_))
+            return UUID(bytes=self._vault.open(_decoded(token), bound_to=_binding(tenant, filter_)))
         except (SealBroken, ValueError):
             raise PageTokenInvalid from None
-        return Page(size, UUID(bytes=plain))
 
-    def token(self, tenant: str, filter_: bytes, before: UUID) -> str:
-        """For the page below `before`."""
-        sealed = self._vault.seal(before.bytes, bound_to=_binding(tenant, filter_))
+    def token(self, tenant: str, filter_: bytes, end: UUID) -> str:
+        """For what comes next where this one ended."""
+        sealed = self._vault.seal(end.bytes, bound_to=_binding(tenant, filter_))
         return _encoded(sealed)
 
 

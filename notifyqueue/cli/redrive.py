@@ -1,6 +1,8 @@
 """Sending back what died: one notification, or those that fit a filter."""
 
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -24,6 +26,9 @@ from notifyqueue.cli.session import Session, command
 from notifyqueue.cli.values import to_span
 from notifyqueue.v1.scheduler_pb2 import BulkRedriveNotificationsResponse
 
+DEFAULT_LIMIT = 100
+MAX_CALL = 1_000  # that one call may send back
+
 
 @command()
 async def redrive(
@@ -38,7 +43,7 @@ async def redrive(
     reference: ReferenceOption = "",
     since: SinceOption = None,
     before: BeforeOption = None,
-    limit: Annotated[int, typer.Option(min=0, help="At most this many, up to 1,000; 0 is 100.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most this many; 0 is all. Default: 100.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
     spread_over: Annotated[
         timedelta | None,
@@ -51,7 +56,7 @@ async def redrive(
     One that may have been delivered already may arrive twice.
     """
     filter_ = to_filter(status, channel, to, subscriber, reference, since, before)
-    by_filter = filter_ != NotificationFilter() or limit or dry_run or spread_over is not None
+    by_filter = filter_ != NotificationFilter() or limit is not None or dry_run or spread_over is not None
     if not by_filter:
         async with session.scheduler() as client:
             with hinted(key):
@@ -60,11 +65,37 @@ async def redrive(
         return
     if key is not None or id_ is not None:
         raise typer.BadParameter("name one by its key or --id, or say which by the other options, not both")
+    total = BulkRedriveNotificationsResponse()
     async with session.scheduler() as client:
-        answer = await client.bulk_redrive(
-            filter_, limit=limit, dry_run=dry_run, reason=reason, spread_over=spread_over or timedelta()
+        answers = _calls(
+            partial(
+                client.bulk_redrive, filter_, dry_run=dry_run, reason=reason, spread_over=spread_over or timedelta()
+            ),
+            DEFAULT_LIMIT if limit is None else limit or None,
         )
-    session.output.show(answer, f"{'would redrive' if dry_run else 'redriven'} {_counts(answer)}")
+        try:
+            async for answer in answers:
+                answer.redriven += total.redriven
+                answer.passed_over += total.passed_over
+                total = answer
+        finally:  # also of a call that failed after others
+            if total.HasField("remaining"):
+                session.output.show(total, f"{'would redrive' if dry_run else 'redriven'} {_counts(total)}")
+
+
+async def _calls(
+    redrive_some: Callable[..., Awaitable[BulkRedriveNotificationsResponse]], limit: int | None
+) -> AsyncGenerator[BulkRedriveNotificationsResponse, None]:
+    """As many as it takes. Each spreads its own over the whole span, in which they lie side by side."""
+    left, token = limit, ""
+    while True:
+        answer = await redrive_some(limit=MAX_CALL if left is None else min(left, MAX_CALL), page_token=token)
+        token = answer.next_page_token
+        if left is not None:
+            left -= answer.redriven
+        yield answer
+        if not token or left == 0:
+            return
 
 
 def _counts(answer: BulkRedriveNotificationsResponse) -> str:

@@ -835,12 +835,15 @@ class BulkRedriveNotificationsRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     SPREAD_OVER_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     """At most this many. 0 means 100; at most 1,000."""
     dry_run: _builtins.bool
     """Only count."""
     reason: _builtins.str
     """Why, for the timelines. At most 255 characters."""
+    page_token: _builtins.str
+    """Where the last call stopped; what is older is not looked at again. Bound to the filter."""
     @_builtins.property
     def filter(self) -> _notification_pb2.NotificationFilter:
         """Required, with at least one condition besides `status`, which is DEAD_LETTERED where it is left out. FAILED ones, of
@@ -851,7 +854,8 @@ class BulkRedriveNotificationsRequest(_message.Message):
     def spread_over(self) -> _duration_pb2.Duration:
         """Over how long they are spread, so that a provider which has just recovered is not flooded: they become due one by one,
         equally far apart, the oldest at once. 0 to 24 hours. Default: 0, all at once. Those that would expire before their
-        turn stay as they are.
+        turn stay as they are. Each call spreads its own over the whole of it, from when it is made: those of several calls
+        with one span, one right after another, become due side by side, and none later than that.
         """
 
     def __init__(
@@ -862,10 +866,11 @@ class BulkRedriveNotificationsRequest(_message.Message):
         dry_run: _builtins.bool = ...,
         reason: _builtins.str = ...,
         spread_over: _duration_pb2.Duration | None = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "spread_over", b"spread_over"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter", "limit", b"limit", "reason", b"reason", "spread_over", b"spread_over"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter", "limit", b"limit", "page_token", b"page_token", "reason", b"reason", "spread_over", b"spread_over"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -880,14 +885,17 @@ class BulkRedriveNotificationsResponse(_message.Message):
     REDRIVEN_FIELD_NUMBER: _builtins.int
     REMAINING_FIELD_NUMBER: _builtins.int
     PASSED_OVER_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     redriven: _builtins.int
     """How many were redriven, or with `dry_run` would be."""
     passed_over: _builtins.int
-    """How many fit and were passed over, as far as it looked."""
+    """How many fit and were passed over, up to where the next call goes on."""
+    next_page_token: _builtins.str
+    """Where the next call goes on. Empty: nothing is left above. What was skipped or passed over is found without a token."""
     @_builtins.property
     def remaining(self) -> Global___BoundedCount:
-        """How many more could be. Counted up to 10,000, or as far as half of the call's time went: `at_least` says that there
-        may be more, and calling again goes on with them.
+        """How many more could be and are younger. Counted up to 10,000, or as far as half of the call's time went; `at_least`
+        says that there may be more, also where some were skipped because they were just being changed.
         """
 
     def __init__(
@@ -896,10 +904,11 @@ class BulkRedriveNotificationsResponse(_message.Message):
         redriven: _builtins.int = ...,
         remaining: Global___BoundedCount | None = ...,
         passed_over: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["passed_over", b"passed_over", "redriven", b"redriven", "remaining", b"remaining"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "passed_over", b"passed_over", "redriven", b"redriven", "remaining", b"remaining"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -195,7 +195,8 @@ class SchedulerServicer:
     def BulkRedriveNotifications(self, request, context):
         """Sends back notifications that fit a filter, oldest first, each as RedriveNotification does, and any number of callers
         at once redrive each one once. Passed over are those that it would find NO_LONGER_SENDABLE, and those that asked for
-        `at_most_once` and may have been delivered: about these an operator decides one by one.
+        `at_most_once` and may have been delivered: about these an operator decides one by one. What it has sent back stays
+        so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

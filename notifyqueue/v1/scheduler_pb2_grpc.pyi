@@ -67,7 +67,8 @@ class SchedulerStub:
     BulkRedriveNotifications: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.BulkRedriveNotificationsRequest, _scheduler_pb2.BulkRedriveNotificationsResponse]
     """Sends back notifications that fit a filter, oldest first, each as RedriveNotification does, and any number of callers
     at once redrive each one once. Passed over are those that it would find NO_LONGER_SENDABLE, and those that asked for
-    `at_most_once` and may have been delivered: about these an operator decides one by one.
+    `at_most_once` and may have been delivered: about these an operator decides one by one. What it has sent back stays
+    so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
     """
     GetQueueStats: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetQueueStatsRequest, _scheduler_pb2.GetQueueStatsResponse]
     """How much waits, for how long, and how much is under way: the tenant's, or with a PLATFORM key everybody's."""
@@ -191,7 +192,8 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_scheduler_pb2.BulkRedriveNotificationsResponse]:
         """Sends back notifications that fit a filter, oldest first, each as RedriveNotification does, and any number of callers
         at once redrive each one once. Passed over are those that it would find NO_LONGER_SENDABLE, and those that asked for
-        `at_most_once` and may have been delivered: about these an operator decides one by one.
+        `at_most_once` and may have been delivered: about these an operator decides one by one. What it has sent back stays
+        so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
         """
 
     @_abc_1.abstractmethod

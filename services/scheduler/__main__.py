@@ -46,6 +46,7 @@ async def start(process: Process, settings: Settings) -> None:
         redrives.Redriving(store, max_attempts=settings.max_attempts, on_due=wake),
         Pages(settings.secret(), "notifications"),
         Pages(settings.secret(), "cancellations"),
+        Pages(settings.secret(), "redrives"),
         watching,
         call_timeout=settings.call_timeout,
         on_end=lambda: notifier.tell(EVENTS_TOPIC),

@@ -105,9 +105,12 @@ def redrive_order(request: scheduler_pb2.BulkRedriveNotificationsRequest) -> tup
     return order, request.reason
 
 
-def redrive_report(report: redrives.Report) -> scheduler_pb2.BulkRedriveNotificationsResponse:
+def redrive_report(report: redrives.Report, next_page_token: str) -> scheduler_pb2.BulkRedriveNotificationsResponse:
     return scheduler_pb2.BulkRedriveNotificationsResponse(
-        redriven=report.redriven, remaining=_bounded(report.remaining), passed_over=report.passed_over
+        redriven=report.redriven,
+        remaining=_bounded(report.remaining),
+        passed_over=report.passed_over,
+        next_page_token=next_page_token,
     )
 
 

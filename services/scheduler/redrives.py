@@ -42,10 +42,10 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What was found of a scan, how many were passed over, and the last id that was looked at, if there may be more."""
+    """What was found of a scan, what was passed over, and the last id that was looked at, if there may be more."""
 
     dead: Sequence[Dead]
-    passed_over: int
+    passed_over: Sequence[UUID]
     end: UUID | None
 
 
@@ -58,11 +58,23 @@ class Order(bulk.Order):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How many were redriven, or would be, how many more fit, and how many of what fits cannot be."""
+    """How many were redriven, or would be, how many more fit, and how many of what fits, up to the end, cannot be."""
 
     redriven: int
     remaining: Count
     passed_over: int
+    end: UUID | None = None
+    """Above it there may be some that nobody has tried to redrive; None: there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """How many were redriven, which was the last that was tried, how many are left, and whether some were held."""
+
+    count: int = 0
+    last: UUID | None = None
+    left: int = 0
+    held: bool = False
 
 
 class Store(changes.Store, bulk.Store, Protocol):
@@ -103,39 +115,43 @@ class Redriving:
             raise NoLongerSendable(notification_id, one.obstacle)
         return await changes.get(self._store, tenant, notification_id)
 
-    async def redrive_all(self, tenant: str, order: Order, by: By, *, has_time: Callable[[], bool]) -> Report:
+    async def redrive_all(
+        self, tenant: str, order: Order, by: By, *, after: UUID | None = None, has_time: Callable[[], bool]
+    ) -> Report:
         """`has_time` is asked after each slice whether to look for more. Raises RequestInvalid."""
         filter_ = await locate(self._store, tenant, order.filter_)
         found: list[Dead] = []
-        passed_over = 0
-        scan: Scan | None = scan_of(filter_)
+        passed_over: list[UUID] = []
+        whole = scan_of(filter_)
+        scan: Scan | None = replace(whole, after=max(whole.after, _above(after))) if after else whole
+        end: UUID | None = None
         while scan and len(found) <= order.limit + BOUND:
             looked = await self._store.find_dead(tenant, filter_, scan)
             found += looked.dead
             passed_over += looked.passed_over
-            scan = replace(scan, after=UUID(int=looked.end.int + 1)) if looked.end else None
+            end = looked.end
+            scan = replace(scan, after=_above(end)) if end else None
             if scan and not has_time():
                 break
-        redriven, left, held = await self._send_back(tenant, found, order, by)
-        remaining = Count(min(left, BOUND), at_least=scan is not None or left > BOUND or held)
-        return Report(redriven, remaining, passed_over)
+        sent = await self._send_back(tenant, found, order, by)
+        stopped = sent.last if sent.left else end
+        remaining = Count(min(sent.left, BOUND), at_least=end is not None or sent.left > BOUND or sent.held)
+        return Report(sent.count, remaining, sum(stopped is None or id_ <= stopped for id_ in passed_over), stopped)
 
-    async def _send_back(self, tenant: str, found: Sequence[Dead], order: Order, by: By) -> tuple[int, int, bool]:
-        """How many were redriven, how many are left, and whether some were skipped because somebody held them."""
+    async def _send_back(self, tenant: str, found: Sequence[Dead], order: Order, by: By) -> _Sent:
         turns = spread(min(order.limit, len(found)), order.spread_over)
-        redriven = 0
-        held = False
+        sent = _Sent(left=len(found))
         # Somebody may have taken some of them meanwhile: then younger ones take their turns.
         while found and turns:
             part, found = dict(zip(found, turns, strict=False)), found[len(turns) :]
+            last = max(dead.id for dead in part)
             if order.dry_run:
-                return len(part), len(found), held
+                return _Sent(len(part), last, len(found))
             tried = await self._try(tenant, part, by, pass_locked=True)
-            held = held or len(tried) < len(part)
             done = {id_ for id_, one in tried.items() if one.obstacle is None}
-            redriven += len(done)
+            sent = _Sent(sent.count + len(done), last, len(found), sent.held or len(tried) < len(part))
             turns = [turn for dead, turn in part.items() if dead.id not in done]
-        return redriven, len(found), held
+        return sent
 
     async def _try(
         self, tenant: str, turns: Mapping[Dead, timedelta], by: By, *, pass_locked: bool = False
@@ -144,6 +160,10 @@ class Redriving:
         for channel in {one.channel for one in tried.values() if one.obstacle is None}:
             self._on_due(channel)
         return tried
+
+
+def _above(id_: UUID) -> UUID:
+    return UUID(int=id_.int + 1)
 
 
 def spread(count: int, span: timedelta) -> list[timedelta]:

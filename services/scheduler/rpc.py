@@ -24,7 +24,7 @@ from shared.batching import GroupCommit
 from shared.clock import tick
 from shared.errors import ApiError
 from shared.layers import Context, current_call, told
-from shared.paging import Pages
+from shared.paging import NEWEST, Pages
 from shared.server import Service
 
 NAME = scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"].full_name
@@ -43,6 +43,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         redriving: redrives.Redriving,
         pages: Pages,
         cancellations: Pages,
+        redrive_pages: Pages,
         watching: Hub,
         *,
         on_end: Callable[[], None],
@@ -56,6 +57,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         self._redriving = redriving
         self._pages = pages
         self._cancellations = cancellations
+        self._redrive_pages = redrive_pages
         self._watching = watching
         self._on_end = on_end
         self._on_lane = on_lane
@@ -145,7 +147,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         order, reason = messages.bulk_order(request)
         by, half_time = changes.By(_actor(), reason), self._half_time()
         binding = messages.filter_binding(request.filter)
-        before = self._cancellations.read(_tenant(), binding, 0, request.page_token).before
+        before = self._cancellations.place(_tenant(), binding, request.page_token) or NEWEST
         try:
             report = await bulk.cancel(
                 self._store, _tenant(), order, by, before=before, has_time=lambda: tick() < half_time
@@ -169,8 +171,13 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
     ) -> scheduler_pb2.BulkRedriveNotificationsResponse:
         order, reason = messages.redrive_order(request)
         by, half_time = changes.By(_actor(), reason), self._half_time()
-        report = await self._redriving.redrive_all(_tenant(), order, by, has_time=lambda: tick() < half_time)
-        return messages.redrive_report(report)
+        binding = messages.filter_binding(request.filter)
+        after = self._redrive_pages.place(_tenant(), binding, request.page_token)
+        report = await self._redriving.redrive_all(
+            _tenant(), order, by, after=after, has_time=lambda: tick() < half_time
+        )
+        token = self._redrive_pages.token(_tenant(), binding, report.end) if report.end else ""
+        return messages.redrive_report(report, token)
 
     async def GetQueueStats(
         self, request: scheduler_pb2.GetQueueStatsRequest, context: Context

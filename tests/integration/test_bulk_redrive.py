@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
+import grpc.aio
 import pytest
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
@@ -228,3 +229,67 @@ async def test_one_that_somebody_holds_is_passed_over_and_holds_up_no_other(
     finally:
         await connection.close()
     assert [await notifications.status(id_) for id_ in (held, *others)] == ["DEAD_LETTERED", "PENDING", "PENDING"]
+
+
+async def redrive_on(
+    scheduler: Scheduler, token: str, *, limit: int = 2, dry_run: bool = False, **filter_: Any
+) -> tuple[int, int, bool, int, str]:
+    """As `redrive`, and where the next one goes on."""
+    request = scheduler_pb2.BulkRedriveNotificationsRequest(
+        filter=notification_pb2.NotificationFilter(**filter_), limit=limit, dry_run=dry_run, page_token=token
+    )
+    found = await scheduler.BulkRedriveNotifications(request)
+    rest = found.remaining
+    return found.redriven, rest.count, rest.at_least, found.passed_over, found.next_page_token
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_calls_that_go_on_try_each_once_and_tell_each_that_was_passed_over_once(
+    scheduler: Scheduler, notifications: Notifications, dry_run: bool
+) -> None:
+    unknown = {**FAILED, "failure_reason": "OUTCOME_UNKNOWN", "at_most_once": True}
+    for number in range(9):
+        await notifications.insert(f"{number}", **(unknown if number % 3 == 0 else FAILED))
+    token = ""
+    told: list[list[object]] = []
+    redriven: list[list[str]] = []
+    while token or not told:
+        *counts, token = await redrive_on(scheduler, token, dry_run=dry_run, channel=EMAIL, status="STATUS_FAILED")
+        told.append(counts)
+        redriven.append(await keys(notifications))
+    assert told == [[2, 4, False, 1], [2, 2, False, 1], [2, 0, False, 1]]
+    assert redriven == ([[]] * 3 if dry_run else [["1", "2"], ["1", "2", "4", "5"], ["1", "2", "4", "5", "7", "8"]])
+
+
+async def test_what_is_passed_over_hides_nothing_from_calls_that_go_on(
+    scheduler: Scheduler, notifications: Notifications, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill_dead(notifications, SCANNED)
+    await notifications.connection.execute(
+        "UPDATE notifyqueue.notifications SET at_most_once = true, maybe_delivered = true"
+    )
+    await notifications.insert("last", **DEAD)
+    monkeypatch.setattr("services.scheduler.rpc.tick", itertools.count(0, 600).__next__)
+    for _ in range(2):  # again without the token: the same are looked through
+        *counts, token = await redrive_on(scheduler, "", channel=EMAIL)
+        assert counts == [0, 0, True, SCANNED]
+    assert await redrive_on(scheduler, token, channel=EMAIL) == (1, 0, False, 0, "")
+    assert await keys(notifications) == ["last"]
+
+
+async def test_a_token_is_of_its_filter_and_of_no_other_call(
+    scheduler: Scheduler, notifications: Notifications
+) -> None:
+    await fill_dead(notifications, 3)
+    *_, token = await redrive_on(scheduler, "", limit=1, channel=EMAIL)
+    cancel = scheduler_pb2.BulkCancelNotificationsRequest(
+        filter=notification_pb2.NotificationFilter(channel=EMAIL), page_token=token
+    )
+    for refused in (
+        redrive_on(scheduler, token, channel="CHANNEL_SMS"),
+        redrive_on(scheduler, "invented", channel=EMAIL),
+        scheduler.BulkCancelNotifications(cancel),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await refused
+        assert dict(error.value.trailing_metadata())["error-reason"] == "PAGE_TOKEN_INVALID"

@@ -225,14 +225,15 @@ async def test_what_died_is_sent_back_by_its_name_or_by_a_filter(server: Scripte
     server.answers("BulkRedriveNotifications", scheduler_pb2.BulkRedriveNotificationsResponse(redriven=3))
     assert (await client.redrive(idempotency_key="a", reason="why")).redrive_count == 1
     filter_ = NotificationFilter(reference="order")
-    answer = await client.bulk_redrive(filter_, limit=3, reason="why", spread_over=timedelta(minutes=10))
+    span = timedelta(minutes=10)
+    answer = await client.bulk_redrive(filter_, limit=3, reason="why", spread_over=span, page_token="a")
     assert answer.redriven == 3
     assert server.asked["RedriveNotification"] == [
         scheduler_pb2.RedriveNotificationRequest(idempotency_key="a", reason="why")
     ]
     assert server.asked["BulkRedriveNotifications"] == [
         scheduler_pb2.BulkRedriveNotificationsRequest(
-            filter=filter_, limit=3, reason="why", spread_over=Duration(seconds=600)
+            filter=filter_, limit=3, reason="why", spread_over=Duration(seconds=600), page_token="a"
         )
     ]
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -71,5 +72,5 @@ async def test_each_change_that_shows_is_told_once_and_being_called_up_is_none(
     )
     await reading
     looks = watching.looks()
-    assert all(before != after for before, after in zip(looks, looks[1:], strict=False))
+    assert all(before != after for before, after in pairwise(looks))
     assert watching.told[-1].revision == 5

@@ -1,8 +1,8 @@
 """Redriving by a filter: how far is looked, who has which turn, and what is told of the rest."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from services.scheduler.bulk import DEFAULT_LIMIT, MAX_LIMIT
 from services.scheduler.changes import By
 from services.scheduler.faults import Faults
-from services.scheduler.listing import OLDEST, Filter, Scan
+from services.scheduler.listing import OLDEST, Filter, Scan, scan_of
 from services.scheduler.redrives import MAX_SPREAD, Dead, Order, Redriving, Report, Slice, Tried, order_of, spread
 from services.scheduler.statistics import BOUND, Count
 from shared.errors import RequestInvalid
@@ -31,7 +31,7 @@ class FakeStore:
     slices: Sequence[Sequence[int]]
     taken: frozenset[int] = frozenset()
     held: frozenset[int] = frozenset()
-    passed_over: int = 0
+    passed_over: Sequence[int] = ()
     region: str | None = None
     redriven: dict[int, timedelta] = field(default_factory=dict)
     looked: list[Scan] = field(default_factory=list)
@@ -45,7 +45,9 @@ class FakeStore:
         self.filters.append(filter_)
         number = len(self.looked)
         dead = [Dead(UUID(int=id_), 1) for id_ in self.slices[number - 1]]
-        return Slice(dead, self.passed_over, UUID(int=1000 * number) if number < len(self.slices) else None)
+        end = 1000 * number
+        passed_over = [UUID(int=id_) for id_ in self.passed_over if end - 1000 <= id_ < end]
+        return Slice(dead, passed_over, UUID(int=end) if number < len(self.slices) else None)
 
     async def redrive_notifications(
         self, tenant: str, turns: Mapping[Dead, timedelta], max_attempts: int, by: By, *, pass_locked: bool
@@ -66,10 +68,11 @@ async def redrive(
     over: timedelta = timedelta(),
     has_time: bool = True,
     told: list[str] | None = None,
+    after: UUID | None = None,
 ) -> Report:
     redriving = Redriving(store, max_attempts=5, on_due=(told if told is not None else list[str]()).append)
     order = Order(filter_, limit, dry_run, over)
-    return await redriving.redrive_all("default", order, BY, has_time=lambda: has_time)
+    return await redriving.redrive_all("default", order, BY, after=after, has_time=lambda: has_time)
 
 
 async def test_what_somebody_held_makes_the_rest_at_least_and_a_younger_one_takes_its_turn() -> None:
@@ -79,11 +82,33 @@ async def test_what_somebody_held_makes_the_rest_at_least_and_a_younger_one_take
 
 
 async def test_the_oldest_are_taken_up_to_the_limit_and_the_rest_is_counted() -> None:
-    store, told = FakeStore([[1, 2], [], [3, 4, 5]], passed_over=2), list[str]()
-    assert await redrive(store, told=told) == Report(3, Count(2, at_least=False), 6)
-    assert list(store.redriven) == [1, 2, 3]
+    store, told = FakeStore([[1, 2], [], [2003, 2005, 2006]]), list[str]()
+    assert await redrive(store, told=told) == Report(3, Count(2, at_least=False), 0, UUID(int=2003))
+    assert list(store.redriven) == [1, 2, 2003]
     assert [scan.after for scan in store.looked] == [OLDEST, UUID(int=1001), UUID(int=2001)]
     assert told == ["EMAIL"]
+
+
+async def test_a_call_goes_on_above_what_the_one_before_it_tried_and_each_passed_over_one_is_told_once() -> None:
+    passed_over = [1, 4, 1000, 1002]
+    store = FakeStore([[2, 3, 5], [1001, 1003]], passed_over=passed_over)
+    assert await redrive(store) == Report(3, Count(2, at_least=False), 2, UUID(int=5))
+    # As the database answers where the first is left out.
+    store = FakeStore([[], [1001, 1003]], passed_over=passed_over[2:])
+    assert await redrive(store, after=UUID(int=5)) == Report(2, Count(0, at_least=False), 2)
+    assert store.looked[0].after == UUID(int=6)
+
+
+async def test_a_token_goes_no_lower_than_the_filter_does() -> None:
+    store = FakeStore([[]])
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    await redrive(store, filter_=replace(ORDERED, created_since=since), after=UUID(int=5))
+    assert store.looked == [scan_of(Filter(created_since=since))]
+
+
+async def test_where_another_redrove_the_last_ones_it_goes_on_above_them() -> None:
+    store = FakeStore([[1, 2], [1001]], taken=frozenset({1, 2}))
+    assert await redrive(store, 1, has_time=False) == Report(0, Count(0, at_least=True), 0, UUID(int=1000))
 
 
 async def test_turns_are_spread_over_the_span_by_how_many_there_are() -> None:
@@ -94,7 +119,7 @@ async def test_turns_are_spread_over_the_span_by_how_many_there_are() -> None:
 
 async def test_younger_ones_take_the_turns_of_those_that_another_redrove() -> None:
     store = FakeStore([[1, 2, 3, 4, 5], [6, 7]], taken=frozenset({1, 3, 4}))
-    assert await redrive(store, over=3 * MINUTE) == Report(3, Count(1, at_least=False), 0)
+    assert await redrive(store, over=3 * MINUTE) == Report(3, Count(1, at_least=False), 0, UUID(int=6))
     assert store.redriven == {2: MINUTE, 5: 2 * MINUTE, 6: 0 * MINUTE}
 
 
@@ -106,7 +131,7 @@ async def test_what_another_redrove_is_nobodys_turn_where_there_are_no_more() ->
 
 async def test_a_dry_run_counts_and_redrives_nothing() -> None:
     store = FakeStore([[1, 2], [3, 4]])
-    assert await redrive(store, dry_run=True) == Report(3, Count(1, at_least=False), 0)
+    assert await redrive(store, dry_run=True) == Report(3, Count(1, at_least=False), 0, UUID(int=3))
     assert store.redriven == {}
 
 
@@ -126,7 +151,7 @@ async def test_the_count_stops_where_its_bound_is_passed() -> None:
 
 async def test_when_its_time_is_up_it_redrives_what_it_found_and_says_that_there_may_be_more() -> None:
     store = FakeStore([[1], [2]])
-    assert await redrive(store, has_time=False) == Report(1, Count(0, at_least=True), 0)
+    assert await redrive(store, has_time=False) == Report(1, Count(0, at_least=True), 0, UUID(int=1000))
     assert list(store.redriven) == [1]
 
 

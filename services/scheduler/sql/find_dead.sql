@@ -1,6 +1,6 @@
 -- find_dead: of the oldest 10,000 of a tenant's dead notifications, those that fit a filter, oldest first, with their
--- revisions; how many more fit that a redrive by a filter passes over; and the last id that was looked at, if there may be
--- more above it. Passed over is what cannot be sent any more, and what must not be sent twice and may have been delivered.
+-- revisions; those that fit, too, and that a redrive by a filter passes over; and the last id that was looked at, if there
+-- may be more above it. Passed over is what cannot be sent any more, and what must not be sent twice and may have been delivered.
 -- store.py puts FAILED in place of DEAD_LETTERED: a parameter would lose the partial index.
 --   $1 text  tenant   $2 uuid  ids below   $3 uuid  ids from
 --   $4 text  channel   $5 text  address   $6 text  reference
@@ -28,6 +28,6 @@ WITH scanned AS MATERIALIZED (
 )
 SELECT coalesce(array_agg(j.id ORDER BY j.id) FILTER (WHERE j.may), '{}') AS ids,
   coalesce(array_agg(j.revision ORDER BY j.id) FILTER (WHERE j.may), '{}') AS revisions,
-  count(*) FILTER (WHERE j.fits AND NOT j.may) AS passed_over,
+  coalesce(array_agg(j.id) FILTER (WHERE j.fits AND NOT j.may), '{}') AS passed_over,
   (array_agg(j.id ORDER BY j.id))[10000] AS scan_end
 FROM judged AS j
