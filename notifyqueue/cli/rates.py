@@ -81,5 +81,5 @@ class Backlogs:
 
 
 def _open(lane: LaneStats) -> int | None:
-    counts = (lane.due, lane.scheduled, lane.processing)
+    counts = (lane.due, lane.scheduled, lane.waiting, lane.processing)
     return None if any(each.at_least for each in counts) else sum(each.count for each in counts)

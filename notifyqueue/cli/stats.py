@@ -107,7 +107,7 @@ def board(answer: GetQueueStatsResponse, speeds: Speeds = NO_SPEEDS) -> Renderab
 
 
 def lane_table(answer: GetQueueStatsResponse, speeds: Speeds = NO_SPEEDS) -> RenderableType:
-    """A line per lane, with its rates where they are known, and below them why one does not run."""
+    """A line per lane, with its rates where they are known, and below them why one does not run, or not at once."""
     table = _table("lane", "due", "scheduled", "processing", "lag")
     if speeds.attempts:
         table.add_column("sent/s", justify="right", no_wrap=True)
@@ -128,7 +128,12 @@ def lane_table(answer: GetQueueStatsResponse, speeds: Speeds = NO_SPEEDS) -> Ren
         for lane in answer.lanes
         if _standing_word(lane) != RUNNING
     ]
-    return Group(table, *reasons)
+    waits = [
+        Text(f"{enum_name(lane, 'channel')}: {count(lane.waiting)} waiting for a free slot of their recipients")
+        for lane in answer.lanes
+        if lane.waiting.count
+    ]
+    return Group(table, *reasons, *waits)
 
 
 def _speeds(speeds: Speeds, channel: int) -> Iterator[str]:

@@ -1297,6 +1297,7 @@ class LaneStats(_message.Message):
     LANE_FIELD_NUMBER: _builtins.int
     STRANDED_FIELD_NUMBER: _builtins.int
     TOTALS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     channel: _notification_pb2.Channel.ValueType
     """Which lane."""
     stranded: _builtins.bool
@@ -1327,6 +1328,12 @@ class LaneStats(_message.Message):
     def totals(self) -> _containers.RepeatedCompositeFieldContainer[Global___StatusTotal]:
         """How many ended, one entry for each terminal status."""
 
+    @_builtins.property
+    def waiting(self) -> Global___BoundedCount:
+        """PENDING and neither due nor scheduled: they wait for a free slot, where a tenant limits what each recipient gets.
+        Counted up to 10,000, whatever others have.
+        """
+
     def __init__(
         self,
         *,
@@ -1338,10 +1345,11 @@ class LaneStats(_message.Message):
         lane: Global___Lane | None = ...,
         stranded: _builtins.bool = ...,
         totals: _abc.Iterable[Global___StatusTotal] | None = ...,
+        waiting: Global___BoundedCount | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "lag", b"lag", "lane", b"lane", "processing", b"processing", "scheduled", b"scheduled"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "lag", b"lag", "lane", b"lane", "processing", b"processing", "scheduled", b"scheduled", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "due", b"due", "lag", b"lag", "lane", b"lane", "processing", b"processing", "scheduled", b"scheduled", "stranded", b"stranded", "totals", b"totals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "due", b"due", "lag", b"lag", "lane", b"lane", "processing", b"processing", "scheduled", b"scheduled", "stranded", b"stranded", "totals", b"totals", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -52,6 +52,7 @@ def _stats(found: LaneStats, lane: scheduler_pb2.Lane, totals: Totals) -> schedu
         channel=_channel(found.channel),
         due=_count(found.due),
         scheduled=_count(found.scheduled),
+        waiting=_count(found.waiting),
         processing=_count(found.processing),
         lag=None if found.lag is None else duration(found.lag),
         lane=lane,

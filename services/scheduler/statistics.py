@@ -21,6 +21,7 @@ class LaneStats:
     channel: str
     due: Count
     scheduled: Count
+    waiting: Count
     processing: Count
     lag: timedelta | None
     """None: nobody knows, for others' entries fill what is looked at."""

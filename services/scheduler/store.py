@@ -176,6 +176,7 @@ class Store:
                 row["channel"],
                 _count(row, "due"),
                 _count(row, "scheduled"),
+                _count(row, "waiting"),
                 _count(row, "processing"),
                 row["lag"],
                 row["stranded"],

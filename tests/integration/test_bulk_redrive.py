@@ -251,7 +251,7 @@ async def test_calls_that_go_on_try_each_once_and_tell_each_that_was_passed_over
     for number in range(9):
         await notifications.insert(f"{number}", **(unknown if number % 3 == 0 else FAILED))
     token = ""
-    told: list[list[object]] = []
+    told: list[Sequence[object]] = []
     redriven: list[list[str]] = []
     while token or not told:
         *counts, token = await redrive_on(scheduler, token, dry_run=dry_run, channel=EMAIL, status="STATUS_FAILED")

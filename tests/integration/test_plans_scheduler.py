@@ -446,7 +446,12 @@ async def test_lanes_are_counted_by_their_indexes_up_to_the_bound(store: Store, 
     assert found["EMAIL"].due == Count(BOUND, at_least=True)
     plan = explaining.plan
     assert "Seq Scan" not in plan.scans(TABLE), plan
-    assert plan.indexes() == {"notifications_claim", "notifications_suspects", "notifications_leases"}, plan
+    assert plan.indexes() == {
+        "notifications_claim",
+        "notifications_suspects",
+        "notifications_leases",
+        "notifications_gate",
+    }, plan
     # Three classes, due and scheduled; where there are fewer than the bound, they may be read in any order.
     assert plan.sorted_rows() <= 3 * BOUND, plan
     assert plan.buffers <= 6 * BOUND, plan

@@ -30,7 +30,7 @@ async def lane(scheduler: Scheduler, channel: str = "EMAIL") -> Mapping[str, Any
         for row in (await stats(scheduler)).lanes
         if row.channel == notification_pb2.Channel.Value(f"CHANNEL_{channel}")
     ]
-    return {name: pair(getattr(found, name)) for name in ("due", "scheduled", "processing")} | {
+    return {name: pair(getattr(found, name)) for name in ("due", "scheduled", "waiting", "processing")} | {
         "lag": found.lag.ToTimedelta()
     }
 
@@ -66,6 +66,11 @@ SENT = {"status": "'SENT'", "finished_at": "now()"}
 LATER = {"next_attempt_at": "now() + interval '1 hour'"}
 
 
+def waits(channel: str = "EMAIL") -> dict[str, str]:
+    """At one gate or another."""
+    return {"channel": f"'{channel}'", "waiting": "true", "limit_key": f"'{channel} ' || n % 3"}
+
+
 async def test_an_empty_queue_has_every_lane_and_nothing_in_it(scheduler: Scheduler) -> None:
     found = await stats(scheduler)
     assert [row.channel for row in found.lanes] == [
@@ -73,7 +78,7 @@ async def test_an_empty_queue_has_every_lane_and_nothing_in_it(scheduler: Schedu
         notification_pb2.CHANNEL_SMS,
         notification_pb2.CHANNEL_PUSH,
     ]
-    nothing = {"due": NOTHING, "scheduled": NOTHING, "processing": NOTHING, "lag": timedelta()}
+    nothing = {"due": NOTHING, "scheduled": NOTHING, "waiting": NOTHING, "processing": NOTHING, "lag": timedelta()}
     assert [await lane(scheduler, channel) for channel in ("EMAIL", "SMS", "PUSH")] == [nothing] * 3
     assert await webhooks(scheduler) == {"unassigned": NOTHING, "pending": NOTHING, "given_up": NOTHING}
 
@@ -84,10 +89,11 @@ async def test_each_lane_counts_its_own(scheduler: Scheduler, notifications: Not
         await fill(notifications, factor * 2, channel=f"'{channel}'", **LATER)
         await fill(notifications, factor * 3, channel=f"'{channel}'", **PROCESSING)
         await fill(notifications, factor * 4, channel=f"'{channel}'", **SENT)
+        await fill(notifications, factor * 5, **waits(channel))
     for channel, factor in (("EMAIL", 1), ("SMS", 10), ("PUSH", 100)):
         found = await lane(scheduler, channel)
-        counts = (found["due"], found["scheduled"], found["processing"])
-        assert counts == ((factor, False), (factor * 2, False), (factor * 3, False))
+        counts = [found[name] for name in ("due", "scheduled", "processing", "waiting")]
+        assert counts == [(factor, False), (factor * 2, False), (factor * 3, False), (factor * 5, False)]
 
 
 async def test_every_priority_counts(scheduler: Scheduler, notifications: Notifications) -> None:
@@ -133,8 +139,8 @@ async def test_a_flood_of_urgent_ones_does_not_hide_how_long_others_wait(
 
 @pytest.mark.parametrize(
     ("name", "columns"),
-    [("due", {}), ("scheduled", LATER), ("processing", PROCESSING), ("due", {"expiries": "2"})],
-    ids=["due", "scheduled", "processing", "suspects"],
+    [("due", {}), ("scheduled", LATER), ("processing", PROCESSING), ("due", {"expiries": "2"}), ("waiting", waits())],
+    ids=["due", "scheduled", "processing", "suspects", "waiting"],
 )
 @pytest.mark.parametrize(("rows", "count"), [(BOUND, (BOUND, False)), (BOUND + 1, (BOUND, True))])
 async def test_a_count_is_exact_up_to_its_bound(
@@ -161,9 +167,11 @@ async def test_what_is_another_tenants_counts_for_nothing(scheduler: Scheduler, 
     await fill(notifications, 5, **theirs | {"expiries": "2"})
     await fill(notifications, 5, **theirs | LATER)
     await fill(notifications, 5, **theirs | PROCESSING)
+    await fill(notifications, 5, **theirs | waits())
     await fill(notifications, 1)
     found = await lane(scheduler)
-    assert (found["due"], found["scheduled"], found["processing"]) == ((1, False), NOTHING, NOTHING)
+    counts = [found[name] for name in ("due", "scheduled", "waiting", "processing")]
+    assert counts == [(1, False), NOTHING, NOTHING, NOTHING]
     assert HOUR <= found["lag"] < 9 * HOUR
 
 

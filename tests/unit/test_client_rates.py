@@ -42,8 +42,9 @@ def test_a_worker_that_has_gone_counts_no_more_and_a_new_one_not_yet() -> None:
     assert rates.look([worker("b", 3, email=5_010)]) == {EMAIL: Rate(10, 1)}
 
 
-def lane(due: int, scheduled: int = 0, processing: int = 0, *, more: bool = False) -> LaneStats:
+def lane(due: int, scheduled: int = 0, processing: int = 0, waiting: int = 0, *, more: bool = False) -> LaneStats:
     found = LaneStats(channel=EMAIL)
+    found.waiting.count = waiting
     found.due.count, found.scheduled.count, found.processing.count = due, scheduled, processing
     found.due.at_least = more
     return found
@@ -52,7 +53,7 @@ def lane(due: int, scheduled: int = 0, processing: int = 0, *, more: bool = Fals
 def test_a_backlog_grows_by_all_that_has_not_ended() -> None:
     backlogs = Backlogs()
     assert backlogs.look([lane(10)], 100.0) == {}
-    assert backlogs.look([lane(15, 20, 5)], 102.0) == {EMAIL: 15.0}
+    assert backlogs.look([lane(15, 10, 5, 10)], 102.0) == {EMAIL: 15.0}
     assert backlogs.look([lane(0)], 106.0) == {EMAIL: -10.0}
 
 

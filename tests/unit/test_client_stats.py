@@ -31,7 +31,7 @@ def busy() -> GetQueueStatsResponse:
     answer, now = GetQueueStatsResponse(), datetime.now(UTC)
     for channel in CHANNELS:
         lane = answer.lanes.add(channel=channel)
-        for count in (lane.due, lane.scheduled, lane.processing):
+        for count in (lane.due, lane.scheduled, lane.waiting, lane.processing):
             count.count, count.at_least = 10_000, True
         lane.lag.FromTimedelta(timedelta(hours=23, minutes=59))
         lane.lane.open_breaker.cause = "smtp:421"
@@ -65,7 +65,7 @@ def test_nothing_is_cut_at_eighty_columns() -> None:
     assert "\u2026" not in text
     assert text.count("10,000/10,000") == 9
     assert text.count("DRAINING") == 3
-    assert text.count("10,000+") == 9
+    assert text.count("10,000+") == 12
     assert text.count("100,000,000") == 18
     assert (text.count("12,345.6"), text.count("-12,345.6"), text.count("1,234.5")) == (6, 3, 3)
     assert text.count("23h 59m") == 6
@@ -76,12 +76,23 @@ def test_nothing_is_cut_at_eighty_columns() -> None:
 def test_why_a_lane_does_not_run_is_on_a_line_of_its_own() -> None:
     answer = busy()
     answer.lanes[2].lane.Clear()
+    answer.lanes[2].waiting.Clear()
     lines = shown(answer)
     assert [line.split()[-1] for line in lines[1:4]] == ["paused", "breaker", "running"]
     assert lines[4].startswith("EMAIL: paused since ")
     assert any(line.startswith("SMS: breaker open since ") for line in lines)
     assert REASON in "\n".join(lines)
     assert not any(line.startswith("PUSH: ") for line in lines)
+
+
+def test_who_waits_for_a_recipients_limit_is_on_a_line_where_somebody_does() -> None:
+    answer = busy()
+    answer.lanes[0].waiting.Clear()
+    answer.lanes[2].waiting.at_least = False
+    assert [line for line in shown(answer) if "waiting" in line] == [
+        "SMS: 10,000+ waiting for a free slot of their recipients",
+        "PUSH: 10,000 waiting for a free slot of their recipients",
+    ]
 
 
 def test_that_no_worker_serves_a_lane_is_said_beside_why_else_it_does_not_run() -> None:

@@ -1,14 +1,31 @@
 -- read_lane_stats: how a tenant's lanes stand. Each count looks at no more than 10,001 entries of a class, so it is
 -- exact up to 10,000 and a lower bound beyond, and a flood of urgent ones does not hide how long the others have waited.
 -- Suspects stand in an index of their own. `lag` is null where others' entries fill what is looked at. A lane is stranded
--- while something is due and no worker serves it that lives (as in read_workers) and takes work.
+-- while something is due and no worker serves it that lives (as in read_workers) and takes work. Who waits at a gate is in
+-- an index of its own, by tenant and then by a limit key, which begins with the channel: so each tenant is looked up by
+-- itself, and others' entries fill nothing.
 --   $1 text  tenant; null: all
-WITH served AS MATERIALIZED (
+WITH RECURSIVE gated AS (  -- the tenants of whom somebody waits, found by one look each
+  SELECT coalesce($1::text, (
+    SELECT n.tenant_id FROM notifyqueue.notifications AS n WHERE n.waiting ORDER BY n.tenant_id LIMIT 1
+  )) AS tenant_id
+  UNION ALL
+  SELECT next.tenant_id
+  FROM gated
+  CROSS JOIN LATERAL (
+    SELECT n.tenant_id
+    FROM notifyqueue.notifications AS n
+    WHERE n.waiting AND n.tenant_id > gated.tenant_id AND $1::text IS NULL
+    ORDER BY n.tenant_id
+    LIMIT 1
+  ) AS next
+), served AS MATERIALIZED (
   SELECT DISTINCT unnest(w.channels) AS channel
   FROM notifyqueue.workers AS w
   WHERE w.heartbeat_at > clock_timestamp() - interval '15 seconds' AND w.phase = 'RUNNING'
 )
-SELECT lane.channel, least(due.mine, 10000) AS due, due.seen > 10000 AS due_bounded,
+SELECT lane.channel, least(gates.seen, 10000) AS waiting, gates.seen > 10000 AS waiting_bounded,
+  least(due.mine, 10000) AS due, due.seen > 10000 AS due_bounded,
   least(later.mine, 10000) AS scheduled, later.seen > 10000 AS scheduled_bounded,
   least(held.mine, 10000) AS processing, held.seen > 10000 AS processing_bounded,
   CASE WHEN due.oldest IS NULL AND due.seen > 10000 THEN NULL
@@ -74,3 +91,19 @@ CROSS JOIN LATERAL (
     LIMIT 10001
   ) AS n
 ) AS held
+CROSS JOIN LATERAL (
+  SELECT count(*) AS seen
+  FROM (
+    SELECT one.tenant_id
+    FROM gated
+    CROSS JOIN LATERAL (
+      SELECT n.tenant_id
+      FROM notifyqueue.notifications AS n
+      WHERE n.waiting AND n.tenant_id = gated.tenant_id
+        AND n.limit_key >= lane.channel || ' ' AND n.limit_key < lane.channel || '!'
+      ORDER BY n.limit_key
+      LIMIT 10001
+    ) AS one
+    LIMIT 10001
+  ) AS n
+) AS gates
