@@ -36,6 +36,7 @@ from shared.errors import (
     RoleMissing,
     ServerDraining,
     ServerOverloaded,
+    TenantLimitExceeded,
 )
 from shared.logs import describe
 from shared.wire import MAX_LARGE, MAX_REQUEST, Encoded
@@ -158,6 +159,8 @@ class Bounds:
 
     calls: int
     seconds: float
+    calls_of_a_tenant: int | None = None
+    """So that no tenant has them all. It is none where nobody has a key, and nobody has a tenant of his own."""
 
 
 NONE_OF_ITS_OWN: Mapping[str, Bounds] = MappingProxyType({})
@@ -168,6 +171,7 @@ def bounded(
 ) -> Layer:
     """At most `limit` calls at once, and of a method with its `own` bound as many more; none while it is draining."""
     busy: Counter[str] = Counter()
+    shares: Counter[tuple[str, str | None]] = Counter()
 
     @contextlib.asynccontextmanager
     async def layer(call: Call) -> AsyncIterator[None]:
@@ -177,11 +181,20 @@ def bounded(
         counted = call.method if bounds else ""
         if busy[counted] >= (bounds.calls if bounds else limit):
             raise ServerOverloaded
+        share = (counted, call.caller.tenant)
+        if bounds and bounds.calls_of_a_tenant and call.caller.role and shares[share] >= bounds.calls_of_a_tenant:
+            raise TenantLimitExceeded(
+                ServerOverloaded.retry_after, "the tenant has as many of these open as it may have"
+            )
         busy[counted] += 1
+        shares[share] += 1
         try:
             yield
         finally:
             busy[counted] -= 1
+            shares[share] -= 1
+            if not shares[share]:
+                del shares[share]
 
     return layer
 

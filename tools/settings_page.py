@@ -47,7 +47,8 @@ def _section(title: str, kind: type[ProcessSettings], left_out: set[str]) -> str
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    return f"| `{name.upper()}` | {_default(field)} | {field.description} |"
+    said = " ".join((field.description or "").split())  # a cell is one line
+    return f"| `{name.upper()}` | {_default(field)} | {said} |"
 
 
 def _default(field: FieldInfo) -> str:

@@ -43,7 +43,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_ADDRESS_MISSING: _ErrorReason.ValueType  # 9
     """FAILED_PRECONDITION. The subscriber has no address on this channel."""
     ERROR_REASON_TENANT_LIMIT_EXCEEDED: _ErrorReason.ValueType  # 10
-    """RESOURCE_EXHAUSTED. The tenant is over its rate; a google.rpc.RetryInfo says when to come back."""
+    """RESOURCE_EXHAUSTED. The tenant is over its rate, or has as many streams open at this server as one tenant may; a
+    google.rpc.RetryInfo says when to come back.
+    """
     ERROR_REASON_SERVER_OVERLOADED: _ErrorReason.ValueType  # 11
     """RESOURCE_EXHAUSTED. The server has too much under way; a google.rpc.RetryInfo says when to come back."""
     ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 12
@@ -97,7 +99,9 @@ ERROR_REASON_ADDRESS_SUPPRESSED: ErrorReason.ValueType  # 8
 ERROR_REASON_ADDRESS_MISSING: ErrorReason.ValueType  # 9
 """FAILED_PRECONDITION. The subscriber has no address on this channel."""
 ERROR_REASON_TENANT_LIMIT_EXCEEDED: ErrorReason.ValueType  # 10
-"""RESOURCE_EXHAUSTED. The tenant is over its rate; a google.rpc.RetryInfo says when to come back."""
+"""RESOURCE_EXHAUSTED. The tenant is over its rate, or has as many streams open at this server as one tenant may; a
+google.rpc.RetryInfo says when to come back.
+"""
 ERROR_REASON_SERVER_OVERLOADED: ErrorReason.ValueType  # 11
 """RESOURCE_EXHAUSTED. The server has too much under way; a google.rpc.RetryInfo says when to come back."""
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 12

@@ -52,7 +52,8 @@ async def start(process: Process, settings: Settings) -> None:
         on_end=lambda: notifier.tell(EVENTS_TOPIC),
         on_lane=lambda: notifier.tell(LANES_TOPIC),
     )
-    bounds = {rpc.WATCH: Bounds(settings.max_watchers, settings.watch_timeout)}
+    half = (settings.max_watchers + 1) // 2
+    bounds = {rpc.WATCH: Bounds(settings.max_watchers, settings.watch_timeout, calls_of_a_tenant=half)}
     health = await process.serve(database, [rpc.service(servicer)], large=rpc.LARGE, bounds=bounds)
     await process.stack.enter_async_context(watching)  # leaves before the server, which waits for its streams
     await process.become_ready(database, health)
