@@ -31,6 +31,10 @@ class Locked(Contention):
     """Somebody holds a lock for longer than `lock_timeout`."""
 
 
+LockTimeout = asyncpg.LockNotAvailableError
+"""The same within a transaction, whose faults are told as ours only when it ends."""
+
+
 class Executor(Protocol):
     """What runs a statement: the database itself, or one transaction of it."""
 

@@ -172,7 +172,9 @@ class ScheduleNotificationResponse(_message.Message):
     NOTIFICATION_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     replayed: _builtins.bool
-    """Whether it was accepted earlier, under the same key."""
+    """Whether it was accepted earlier, under the same key. A guess where the server lost its database meanwhile and cannot
+    tell this call's own work from another's; it is stored once in any case.
+    """
     @_builtins.property
     def notification(self) -> _notification_pb2.Notification:
         """The notification as it is now."""

@@ -10,12 +10,13 @@ B  pure: a known key is a replay, or reused; a new request is judged by the data
    must not be sent to, and last by the limit, so that whoever is refused for anything else spends nothing.
 C  one write: what passed goes in where its key is still free. Whoever lost that race is read again, from A.
    Where a tenant has a limit, it is one transaction that holds the tenants' buckets: A and B again, for somebody may
-   have been before us; then the write, and what really went in is charged.
+   have been before us; then the write, and what really went in is charged. Whose bucket somebody holds for long is sent
+   back, and the others' requests go in without it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
@@ -26,6 +27,7 @@ from services.scheduler.notification import Notification, Request
 from services.scheduler.phones import in_region, is_national
 from services.scheduler.times import due_time, judge_due
 from shared import suppression
+from shared.batching import Contention
 from shared.errors import (
     AddressSuppressed,
     ApiError,
@@ -33,6 +35,7 @@ from shared.errors import (
     IdempotencyKeyReused,
     RecipientOptedOut,
     RequestInvalid,
+    ServerOverloaded,
     TenantLimitExceeded,
     Violation,
 )
@@ -70,12 +73,21 @@ class Facts:
         return Bucket(self.limit, self.now, self.empty_at or self.now) if self.limit else None
 
 
+@dataclass(slots=True)
+class Fate:
+    """What has become of one request, over all that its group is sent, and sent again."""
+
+    ours: bool = False
+    """It was written, or may have been: found later, it is no replay."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A request that may be written down."""
 
     request: Request
     fingerprint: bytes
+    fate: Fate = field(default_factory=Fate, compare=False, repr=False)
 
     @property
     def size(self) -> int:
@@ -92,12 +104,18 @@ class Accepted:
 Answer = Accepted | ApiError
 
 
+class BucketHeld(Contention):
+    """Somebody holds a tenant's bucket, and for long."""
+
+
 class Statements(Protocol):
     async def look_up_keys(self, requests: Sequence[Request]) -> Mapping[Key, Facts]: ...
     async def insert_notifications(
         self, candidates: Sequence[Candidate], max_attempts: int
     ) -> Mapping[Key, Notification]: ...
-    async def lock_buckets(self, tenants: Sequence[str]) -> set[str]: ...
+    async def lock_buckets(self, tenants: Sequence[str], *, pass_held: bool) -> set[str]:
+        """Raises BucketHeld, or passes over what somebody holds."""
+
     async def charge_buckets(self, empty_at: Mapping[str, datetime]) -> None: ...
 
 
@@ -122,18 +140,16 @@ class Accept:
 
         A group whose connection was lost runs once more, and finds what it had committed.
         """
-        ours: set[Key] = set()
         try:
-            return await self._answer(group, ours)
+            return await self._answer(group)
         except DatabaseUnavailable:
-            return await self._answer(group, ours)
+            return await self._answer(group)
 
-    async def _answer(self, group: Sequence[Candidate], ours: set[Key]) -> list[Answer]:
-        """`ours` gathers what was sent to be inserted and is nobody else's: found later, it is no replay."""
+    async def _answer(self, group: Sequence[Candidate]) -> list[Answer]:
         answers: dict[Key, Answer] = {}
         open_ = {candidate.request.key: candidate for candidate in group}
         for _ in range(MAX_ROUNDS):
-            answers |= await self._round(list(open_.values()), ours)
+            answers |= await self._round(list(open_.values()))
             open_ = {key: candidate for key, candidate in open_.items() if key not in answers}
             if not open_:
                 break
@@ -141,15 +157,15 @@ class Accept:
         # Somebody inserts and deletes the same keys as fast as we look.
         return [answers.get(candidate.request.key, DatabaseUnavailable()) for candidate in group]
 
-    async def _round(self, group: Sequence[Candidate], ours: set[Key]) -> dict[Key, Answer]:
+    async def _round(self, group: Sequence[Candidate]) -> dict[Key, Answer]:
         """Answers all but those that lost the race for their key."""
         group, facts = await self._look(group)
         new, known, answers = _sort_out(group, facts)
         if known:
-            answers |= await self._find(known, ours)
+            answers |= await self._find(known, {one.request.key for one in group if one.fate.ours})
         if new:
             limited = _limited(new, facts)
-            answers |= await (self._write_limited(new, limited, ours) if limited else self._write(new, ours))
+            answers |= await (self._write_limited(new, limited) if limited else self._write(new))
         return answers
 
     async def _look(self, group: Sequence[Candidate]) -> tuple[Sequence[Candidate], Mapping[Key, Facts]]:
@@ -159,36 +175,47 @@ class Accept:
         national = [new.request for old, new in zip(group, completed, strict=True) if new is not old]
         return completed, {**facts, **await self._store.look_up_keys(national)} if national else facts
 
-    async def _write(self, new: Sequence[Candidate], ours: set[Key]) -> dict[Key, Answer]:
-        keys = {candidate.request.key for candidate in new}
-        ours |= keys
-        written = await self._store.insert_notifications(new, self._max_attempts)
-        ours -= keys - written.keys()
+    async def _write(self, new: Sequence[Candidate]) -> dict[Key, Answer]:
+        try:
+            written = await self._store.insert_notifications(new, self._max_attempts)
+        except DatabaseUnavailable:  # it may have been carried out
+            _own(new, {one.request.key for one in new})
+            raise
+        _own(new, written.keys())
         return _accepted(written)
 
-    async def _write_limited(
-        self, new: Sequence[Candidate], limited: Mapping[str, Facts], ours: set[Key]
-    ) -> dict[Key, Answer]:
-        """Leaves out what somebody else has written meanwhile, and whose limit was set meanwhile."""
+    async def _write_limited(self, new: Sequence[Candidate], limited: Mapping[str, Facts]) -> dict[Key, Answer]:
         if missing := [tenant for tenant, found in limited.items() if found.empty_at is None]:
             await self._store.make_buckets(sorted(missing))
-        async with self._store.transaction() as store:
-            held = await store.lock_buckets(sorted(limited))
-            facts = await store.look_up_keys([candidate.request for candidate in new])
-            still_new, _, answers = _sort_out(new, facts)
-            buckets = _buckets(still_new, facts)
-            admitted = [one for one in still_new if one.request.tenant in held or one.request.tenant not in buckets]
-            keys = {candidate.request.key for candidate in admitted}
-            written: Mapping[Key, Notification] = {}
-            if admitted:
-                ours |= keys
-                written = await store.insert_notifications(admitted, self._max_attempts)
-                if spent := charges([tenant for tenant, _ in written], buckets):
+        try:
+            return await self._write_charged(new, limited, pass_held=False)
+        except BucketHeld:  # by one tenant's all would wait; without that tenant's, the others go in
+            return await self._write_charged(new, limited, pass_held=True)
+
+    async def _write_charged(
+        self, new: Sequence[Candidate], limited: Mapping[str, Facts], *, pass_held: bool
+    ) -> dict[Key, Answer]:
+        """Leaves out what somebody else has written meanwhile, and whose limit was set meanwhile."""
+        written: Mapping[Key, Notification] = {}
+        try:
+            async with self._store.transaction() as store:
+                held = await store.lock_buckets(sorted(limited), pass_held=pass_held)
+                facts = await store.look_up_keys([candidate.request for candidate in new])
+                still_new, _, answers = _sort_out(new, facts)
+                buckets = _buckets(still_new, facts)
+                admitted = [one for one in still_new if one.request.tenant in held or one.request.tenant not in buckets]
+                inserted = await store.insert_notifications(admitted, self._max_attempts) if admitted else {}
+                if spent := charges([tenant for tenant, _ in inserted], buckets):
                     await store.charge_buckets(spent)
-        ours -= keys - written.keys()
+                written = inserted  # also where the answer to the commit is lost
+        finally:
+            _own(new, written.keys())
+        if pass_held:
+            stuck = limited.keys() & buckets.keys() - held
+            answers |= {one.request.key: ServerOverloaded() for one in still_new if one.request.tenant in stuck}
         return answers | _accepted(written)
 
-    async def _find(self, known: Mapping[Key, UUID], ours: set[Key]) -> dict[Key, Answer]:
+    async def _find(self, known: Mapping[Key, UUID], ours: Set[Key]) -> dict[Key, Answer]:
         ids = [(tenant, notification_id) for (tenant, _), notification_id in known.items()]
         stored = await self._store.read_notifications(ids)
         return {key: Accepted(stored[id_], replayed=key not in ours) for key, id_ in known.items() if id_ in stored}
@@ -201,6 +228,12 @@ class Accept:
 
 def candidate(request: Request) -> Candidate:
     return Candidate(request, fingerprint(request))
+
+
+def _own(new: Iterable[Candidate], written: Set[Key]) -> None:
+    """Of what was not known, this is written, or may be."""
+    for one in new:
+        one.fate.ours = one.request.key in written
 
 
 def _completed(candidate: Candidate, facts: Facts) -> Candidate:

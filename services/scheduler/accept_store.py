@@ -4,14 +4,21 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
+from services.scheduler.accept import BucketHeld
 from services.scheduler.store import Store, sql
-from shared.database import Database, columns
+from shared.database import Database, LockTimeout, columns
 
 
 class AcceptStatements(Store):
-    async def lock_buckets(self, tenants: Sequence[str]) -> set[str]:
-        """Those that there are."""
-        return {row["tenant_id"] for row in await self._executor.fetch(sql["lock_buckets"], tenants)}
+    async def lock_buckets(self, tenants: Sequence[str], *, pass_held: bool) -> set[str]:
+        """Those that there are. `pass_held`: but for what somebody holds. Raises BucketHeld."""
+        statement = sql["lock_buckets"]
+        if pass_held:
+            statement = statement.replace("FOR NO KEY UPDATE\n", "FOR NO KEY UPDATE SKIP LOCKED\n")
+        try:
+            return {row["tenant_id"] for row in await self._executor.fetch(statement, tenants)}
+        except LockTimeout as error:
+            raise BucketHeld from error
 
     async def charge_buckets(self, empty_at: Mapping[str, datetime]) -> None:
         await self._executor.fetch(sql["charge_buckets"], *columns(list(empty_at.items()), 2))

@@ -1,6 +1,5 @@
 """A tenant's limit as callers meet it: what is refused leaves no trace, and without a limit nothing is paid for it."""
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +13,12 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from notifyqueue.v1 import errors_pb2, scheduler_pb2, scheduler_pb2_grpc
-from services.scheduler.accept import Accept, Accepted, candidate
+from services.scheduler.accept import Accept, Accepted, Candidate, candidate
 from services.scheduler.accept_store import AcceptStore
 from services.scheduler.notification import Request
 from services.scheduler.store import sql
 from shared.database import Database, Executor
+from shared.errors import ServerOverloaded
 from tests.conftest import login
 from tests.notifications import Notifications
 
@@ -159,19 +159,30 @@ async def test_without_a_limit_a_group_takes_two_statements_and_no_bucket(
     assert await buckets(notifications) == []
 
 
-async def test_a_bucket_that_somebody_holds_stops_only_those_who_have_a_limit(
-    scheduler: Scheduler, notifications: Notifications, database_url: str
+def asked_by(tenant: str) -> Candidate:
+    return candidate(Request(**{name: getattr(asked("b"), name) for name in Request.__slots__} | {"tenant": tenant}))
+
+
+async def test_a_bucket_that_somebody_holds_for_long_stops_its_tenant_and_nobody_else(
+    notifications: Notifications, database_url: str
 ) -> None:
+    await notifications.connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ('free'), ('limited'), ('z')")
     await limit(notifications, 100, 100)
-    await notifications.connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ('free')")
-    await scheduler.ScheduleNotification(schedule("a"))
+    await notifications.connection.execute(
+        "UPDATE notifyqueue.tenants SET accept_rate = NULL, accept_burst = NULL WHERE id = 'free'"
+    )
+    tenants = ("default", "free", "limited", "z")
     async with Watched(login(database_url, "scheduler")) as database:
         accept = Accept(AcceptStore(database), max_attempts=5, on_due=lambda _: None, soon=timedelta(seconds=5))
+        await accept.flush([candidate(asked("a"))])  # makes the bucket
         async with notifications.connection.transaction():
             await notifications.connection.execute("SELECT FROM notifyqueue.accept_buckets FOR UPDATE")
-            call = asyncio.ensure_future(scheduler.ScheduleNotification(schedule("b")))
-            free = Request(**{name: getattr(asked("b"), name) for name in Request.__slots__} | {"tenant": "free"})
-            (answer,) = await accept.flush([candidate(free)])
-            assert isinstance(answer, Accepted)
-            assert not call.done()
-    assert not (await call).replayed
+            database.statements.clear()
+            (alone,) = await accept.flush([asked_by("free")])
+            assert isinstance(alone, Accepted)
+            assert database.statements == ["look_up_keys", "insert_notifications"]
+            answers = await accept.flush([asked_by(tenant) for tenant in tenants])
+        assert [type(answer) for answer in answers] == [ServerOverloaded, Accepted, Accepted, Accepted]
+        (again,) = await accept.flush([asked_by("default")])
+        assert isinstance(again, Accepted)
+        assert not again.replayed

@@ -218,7 +218,7 @@ async def test_without_a_limit_no_bucket_is_looked_at(store: Store, explaining: 
 async def test_buckets_are_held_and_charged_by_key(connection: "Connection", explaining: Explaining) -> None:
     store = AcceptStatements(explaining)
     await store.make_buckets([LIMITED, "other"])
-    assert await store.lock_buckets([LIMITED, "other"]) == {LIMITED, "other"}
+    assert await store.lock_buckets([LIMITED, "other"], pass_held=False) == {LIMITED, "other"}
     await store.charge_buckets({LIMITED: LAST})
     for plan in explaining.plans[1:]:
         assert plan.buffers <= 30, plan

@@ -1,5 +1,6 @@
 """Accepting: what is replayed, refused and written, and in how many rounds."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -9,9 +10,21 @@ from uuid import UUID
 
 import pytest
 
-from services.scheduler.accept import Accept, Accepted, Candidate, Facts, Key, Known, candidate, judge_times
+from services.scheduler.accept import (
+    Accept,
+    Accepted,
+    Answer,
+    BucketHeld,
+    Candidate,
+    Facts,
+    Key,
+    Known,
+    candidate,
+    judge_times,
+)
 from services.scheduler.limits import Limit
 from services.scheduler.notification import Notification, Request
+from shared.batching import Contention, GroupCommit
 from shared.errors import (
     AddressSuppressed,
     ApiError,
@@ -19,9 +32,11 @@ from shared.errors import (
     IdempotencyKeyReused,
     RecipientOptedOut,
     RequestInvalid,
+    ServerOverloaded,
     TenantLimitExceeded,
     Violation,
 )
+from tests.waiting import settled
 
 NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -65,6 +80,8 @@ class FakeStore:
     """By tenant."""
     buckets: dict[str, datetime] = field(default_factory=dict)
     rows: dict[Key, tuple[Known, Notification]] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+    """Whose buckets somebody else holds."""
     before: dict[str, Callable[[], object]] = field(default_factory=dict)
     """What happens before a statement of this name, each time."""
     calls: list[str] = field(default_factory=list)
@@ -133,9 +150,11 @@ class FakeStore:
         yield self
         self.begin("commit")
 
-    async def lock_buckets(self, tenants: Sequence[str]) -> set[str]:
+    async def lock_buckets(self, tenants: Sequence[str], *, pass_held: bool) -> set[str]:
         self.begin("lock_buckets")
-        return {tenant for tenant in tenants if tenant in self.buckets}
+        if not pass_held and self.held & set(tenants):
+            raise BucketHeld
+        return {tenant for tenant in tenants if tenant in self.buckets} - self.held
 
     async def charge_buckets(self, empty_at: Mapping[str, datetime]) -> None:
         self.begin("charge_buckets")
@@ -620,3 +639,63 @@ async def test_what_an_earlier_round_wrote_is_no_replay_when_a_later_one_loses_t
     assert isinstance(second, Accepted)
     assert (first.replayed, second.replayed) == (True, False)
     assert woken == ["EMAIL"]
+
+
+async def test_what_an_earlier_round_wrote_is_no_replay_and_wakes_its_lane_when_the_group_is_sent_again(
+    accept: Accept, store: FakeStore, woken: list[str]
+) -> None:
+    """As a group commit does after contention, with the same candidates."""
+    events = iter([lambda: store.put(asked("a"))])  # somebody is first with one of the two
+    store.before["insert_notifications"] = lambda: next(events, lambda: None)()
+    met = iter([False, True])
+
+    def meet() -> None:
+        if next(met, False):
+            raise Contention
+
+    store.before["look_up_keys"] = meet
+    flights = asyncio.Semaphore(0)
+    async with GroupCommit[Candidate, Answer](accept.flush, flights=flights, key=lambda one: one.request.key) as group:
+        both = asyncio.gather(group.submit(asked("a")), group.submit(asked("b")))
+        await settled()
+        flights.release()
+        answers = await both
+    assert store.calls.count("look_up_keys") == 3
+    assert [isinstance(answer, Accepted) and answer.replayed for answer in answers] == [True, False]
+    assert woken == ["EMAIL"]
+
+
+async def test_what_another_wrote_after_a_round_that_was_rolled_back_is_a_replay(
+    accept: Accept, store: FakeStore
+) -> None:
+    request = asked()
+
+    def lose_to_another() -> None:
+        store.put(asked())
+        raise Contention
+
+    store.before["insert_notifications"] = lose_to_another
+    with pytest.raises(Contention):
+        await accept.flush([request])
+    (answer,) = await accept.flush([request])
+    assert isinstance(answer, Accepted)
+    assert answer.replayed
+
+
+async def test_whose_bucket_somebody_holds_is_sent_back_and_nobody_else(accept: Accept, store: FakeStore) -> None:
+    for tenant in ("stuck", "limited"):
+        store.limits[tenant], store.buckets[tenant] = TEN_A_SECOND, NOW
+    store.held = {"stuck"}
+    answers = await accept.flush(
+        [asked("a", tenant="stuck"), asked("b", tenant="limited"), asked("c"), asked("d", tenant="stuck")]
+    )
+    assert [type(answer) for answer in answers] == [ServerOverloaded, Accepted, Accepted, ServerOverloaded]
+    assert store.buckets == {"stuck": NOW, "limited": NOW + INTERVAL}
+    assert store.calls.count("lock_buckets") == 2
+
+
+async def test_whose_limit_is_taken_away_needs_no_bucket_whoever_holds_it(accept: Accept, store: FakeStore) -> None:
+    store.limits["stuck"], store.buckets["stuck"], store.held = TEN_A_SECOND, NOW, {"stuck"}
+    store.before["lock_buckets"] = store.limits.clear
+    (answer,) = await accept.flush([asked("a", tenant="stuck")])
+    assert isinstance(answer, Accepted)
