@@ -156,8 +156,8 @@ class TenantLimitExceeded(_Later):
     code = StatusCode.RESOURCE_EXHAUSTED
     reason = "TENANT_LIMIT_EXCEEDED"
 
-    def __init__(self, retry_after: timedelta, message: str = "the tenant is over its rate; nothing was done") -> None:
-        super().__init__(message)
+    def __init__(self, retry_after: timedelta) -> None:
+        super().__init__("the tenant has as much as it may have for now; nothing was done")
         self.retry_after = retry_after
 
 

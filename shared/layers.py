@@ -183,9 +183,7 @@ def bounded(
             raise ServerOverloaded
         share = (counted, call.caller.tenant)
         if bounds and bounds.calls_of_a_tenant and call.caller.role and shares[share] >= bounds.calls_of_a_tenant:
-            raise TenantLimitExceeded(
-                ServerOverloaded.retry_after, "the tenant has as many of these open as it may have"
-            )
+            raise TenantLimitExceeded(ServerOverloaded.retry_after)
         busy[counted] += 1
         shares[share] += 1
         try:
