@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from notifyqueue.v1.notification_pb2 import Notification
 from notifyqueue.v1.scheduler_pb2 import LaneStats, LiveWorker
 
 WorkerId: TypeAlias = str
@@ -12,7 +13,7 @@ ChannelNumber: TypeAlias = int
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Attempts a second."""
+    """A second."""
 
     sent: float = 0.0
     unsent: float = 0.0
@@ -78,6 +79,32 @@ class Backlogs:
             for channel, size in self._seen.items()
             if channel in before and passed > 0
         }
+
+
+class Ends:
+    """How many a second end as SENT, and how many otherwise: what a tenant sees, who is not told of the workers."""
+
+    def __init__(self) -> None:
+        self._seen: Mapping[ChannelNumber, tuple[int, int]] = {}
+        self._at = 0.0
+
+    def look(self, lanes: Iterable[LaneStats], at: float) -> Mapping[ChannelNumber, Rate]:
+        """As of Backlogs."""
+        before, passed = self._seen, at - self._at
+        self._seen, self._at = {lane.channel: ends for lane in lanes if (ends := _ended(lane)) is not None}, at
+        return {
+            channel: Rate((sent - before[channel][0]) / passed, (others - before[channel][1]) / passed)
+            for channel, (sent, others) in self._seen.items()
+            if channel in before and passed > 0
+        }
+
+
+def _ended(lane: LaneStats) -> tuple[int, int] | None:
+    if any(total.count.at_least for total in lane.totals):
+        return None
+    counts = {total.status: total.count.count for total in lane.totals}
+    sent = counts.get(Notification.STATUS_SENT, 0)
+    return sent, sum(counts.values()) - sent
 
 
 def _open(lane: LaneStats) -> int | None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from notifyqueue import Client, NotifyQueueError
 from notifyqueue.cli.output import enum_name, local, plain, span
-from notifyqueue.cli.rates import Backlogs, Rate, Rates
+from notifyqueue.cli.rates import Backlogs, Ends, Rate, Rates
 from notifyqueue.cli.session import Session, command
 from notifyqueue.cli.values import to_span
 from notifyqueue.v1.scheduler_pb2 import BoundedCount, GetQueueStatsResponse, Lane, LaneStats
@@ -30,6 +30,8 @@ class Speeds:
     """By lane, where they are known."""
 
     attempts: Mapping[int, Rate] = field(default_factory=dict)
+    ends: Mapping[int, Rate] = field(default_factory=dict)
+    """Shown where nothing is known of attempts."""
     backlog: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -57,7 +59,7 @@ async def stats(
 
 
 async def _watch(session: Session, client: Client, interval: timedelta) -> None:
-    output, rates, backlogs = session.output, Rates(), Backlogs()
+    output, rates, ends, backlogs = session.output, Rates(), Ends(), Backlogs()
     live = Live(console=output.out, auto_refresh=False, vertical_overflow="visible")
     redraws = output.out.is_terminal and not output.as_json
     last: RenderableType = ""
@@ -76,8 +78,12 @@ async def _watch(session: Session, client: Client, interval: timedelta) -> None:
                 else:
                     output.failed(error, address=session.address("scheduler"))
             else:
+                now = time.monotonic()
+                speeds = Speeds(
+                    rates.look(answer.workers), ends.look(answer.lanes, now), backlogs.look(answer.lanes, now)
+                )
                 last = Group(
-                    board(answer, Speeds(rates.look(answer.workers), backlogs.look(answer.lanes, time.monotonic()))),
+                    board(answer, speeds),
                     Text(f"{datetime.now(UTC).astimezone():%H:%M:%S}", style="dim"),
                 )
                 if redraws:
@@ -109,7 +115,7 @@ def board(answer: GetQueueStatsResponse, speeds: Speeds = NO_SPEEDS) -> Renderab
 def lane_table(answer: GetQueueStatsResponse, speeds: Speeds = NO_SPEEDS) -> RenderableType:
     """A line per lane, with its rates where they are known, and below them why one does not run, or not at once."""
     table = _table("lane", "due", "scheduled", "processing", "lag")
-    if speeds.attempts:
+    if speeds.attempts or speeds.ends:
         table.add_column("sent/s", justify="right", no_wrap=True)
         table.add_column("unsent/s", justify="right", no_wrap=True)
     if speeds.backlog:
@@ -137,8 +143,10 @@ def lane_table(answer: GetQueueStatsResponse, speeds: Speeds = NO_SPEEDS) -> Ren
 
 
 def _speeds(speeds: Speeds, channel: int) -> Iterator[str]:
-    if speeds.attempts:
-        rate = speeds.attempts.get(channel, Rate())
+    if speeds.ends and not speeds.attempts and channel not in speeds.ends:
+        yield from "--"
+    elif known := speeds.attempts or speeds.ends:
+        rate = known.get(channel, Rate())
         yield from (f"{rate.sent:,.1f}", f"{rate.unsent:,.1f}")
     if speeds.backlog:
         yield f"{speeds.backlog[channel]:+,.1f}" if channel in speeds.backlog else "-"

@@ -1,7 +1,7 @@
 """Rates: what two signs of life of the same worker differ by, and nothing else."""
 
-from notifyqueue import Channel
-from notifyqueue.cli.rates import Backlogs, Rate, Rates
+from notifyqueue import Channel, Notification
+from notifyqueue.cli.rates import Backlogs, Ends, Rate, Rates
 from notifyqueue.v1.scheduler_pb2 import LaneStats, LiveWorker
 
 EMAIL, SMS = Channel.CHANNEL_EMAIL, Channel.CHANNEL_SMS
@@ -62,3 +62,19 @@ def test_of_a_backlog_that_was_not_counted_to_its_end_nothing_is_known() -> None
     backlogs.look([lane(10_000, more=True)], 0.0)
     assert backlogs.look([lane(9_000)], 1.0) == {}
     assert backlogs.look([lane(10_000, more=True)], 2.0) == {}
+
+
+def ended(sent: int, failed: int = 0, *, more: bool = False) -> LaneStats:
+    found = LaneStats(channel=EMAIL)
+    for status, count in ((Notification.STATUS_SENT, sent), (Notification.STATUS_FAILED, failed)):
+        total = found.totals.add(status=status)
+        total.count.count, total.count.at_least = count, more
+    return found
+
+
+def test_ends_a_second_are_what_the_totals_differ_by() -> None:
+    ends = Ends()
+    assert ends.look([ended(1_000, 10)], 100.0) == {}
+    assert ends.look([ended(1_020, 13)], 102.0) == {EMAIL: Rate(10.0, 1.5)}
+    assert ends.look([ended(5_000, more=True)], 103.0) == {}
+    assert ends.look([ended(6_000)], 104.0) == {}

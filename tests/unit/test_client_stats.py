@@ -58,7 +58,9 @@ def shown(answer: GetQueueStatsResponse, speeds: Speeds | None = None) -> list[s
 def test_nothing_is_cut_at_eighty_columns() -> None:
     answer = busy()
     answer.lanes[2].stranded = True
-    speeds = Speeds({channel: Rate(12_345.6, 1_234.5) for channel in CHANNELS}, dict.fromkeys(CHANNELS, -12345.6))
+    speeds = Speeds(
+        {channel: Rate(12_345.6, 1_234.5) for channel in CHANNELS}, backlog=dict.fromkeys(CHANNELS, -12345.6)
+    )
     lines = shown(answer, speeds)
     text = "\n".join(lines)
     assert max(map(len, lines)) <= 80
@@ -112,3 +114,7 @@ def test_a_tenant_sees_how_fast_its_backlog_grows_and_no_workers() -> None:
     del answer.workers[:]
     header, *_ = shown(answer, Speeds(backlog={Channel.CHANNEL_SMS: 1.5}))
     assert header.split() == ["lane", "due", "scheduled", "processing", "lag", "backlog/s", "standing"]
+    header, *lines = shown(answer, Speeds(ends={Channel.CHANNEL_SMS: Rate(7.0, 0.5)}))
+    assert header.split() == ["lane", "due", "scheduled", "processing", "lag", "sent/s", "unsent/s", "standing"]
+    assert lines[0].split()[-3:-1] == ["-", "-"]
+    assert lines[1].split()[-3:-1] == ["7.0", "0.5"]
