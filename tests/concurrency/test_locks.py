@@ -69,8 +69,9 @@ async def test_what_has_no_attempt_left_stops_nobody_who_is_behind_it(
     await notifications.connection.execute(
         "ALTER TABLE notifyqueue.notifications DROP CONSTRAINT pending_has_an_attempt_left"
     )
-    for number, more in enumerate(({"priority": 3}, {"expiries": 2})):
-        await notifications.insert(f"spent {number}", attempt_count=5, due_in=timedelta(hours=-1), **more)
+    hour_ago = timedelta(hours=-1)
+    await notifications.insert("spent", attempt_count=5, due_in=hour_ago, priority=3)
+    await notifications.insert("spent suspect", attempt_count=5, due_in=hour_ago, expiries=2)
     behind = {await notifications.insert("behind"), await notifications.insert("suspect", expiries=2)}
     async with Database(login(database_url, "worker"), name="test") as database:
         assert ids(await claim(Store(database), 2)) == behind

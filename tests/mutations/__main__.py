@@ -4,20 +4,20 @@ import sys
 from itertools import chain
 
 from tests.mutations.catalogue import COPIES
-from tests.mutations.copies import FAILED, copy, run
+from tests.mutations.copies import copy, missed, run
 
 
 def main(names: list[str]) -> int:
-    missed = 0
+    code = 0
     for mutation in chain(*COPIES):
         if names and mutation.name not in names:
             continue
         with copy([mutation]) as folder:
             _, ended = run(folder, mutation.tests)
-        found = all(ended[test].how == FAILED for test in mutation.tests)
-        missed += not found
-        print("noticed" if found else "MISSED ", mutation.name, [one.why[:70] for one in ended.values()], flush=True)
-    return min(missed, 1)
+        if wrong := missed(mutation, ended):
+            code = 1
+        print("MISSED " if wrong else "noticed", mutation.name, wrong or "", flush=True)
+    return code
 
 
 if __name__ == "__main__":

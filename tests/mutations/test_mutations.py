@@ -9,28 +9,25 @@ from itertools import chain
 import pytest
 
 from tests.mutations.catalogue import COPIES, Mutation
-from tests.mutations.copies import FAILED, PASSED, Ended, copy, run
+from tests.mutations.copies import PASSED, copy, missed, run
 
-ALL = tuple(chain(*COPIES))
-TESTS = tuple(dict.fromkeys(chain(*(mutation.tests for mutation in ALL))))
+TESTS = tuple(dict.fromkeys(chain(*(mutation.tests for mutation in chain(*COPIES)))))
 
 
 def test_on_an_unchanged_copy_each_of_the_tests_passes() -> None:
     with copy() as folder:
-        code, ended = run(folder, TESTS)
-    assert (code, ended) == (0, dict.fromkeys(TESTS, Ended(PASSED)))
+        assert run(folder, TESTS) == (0, dict.fromkeys(TESTS, PASSED))
 
 
-@pytest.mark.parametrize("mutations", COPIES, ids=lambda mutations: f"{mutations[0].name} and others")
+@pytest.mark.parametrize("mutations", COPIES, ids=("first copy", "second copy", "third copy"))
 def test_without_its_mechanism_a_promise_is_seen_to_break(mutations: Sequence[Mutation]) -> None:
-    tests = [test for mutation in mutations for test in mutation.tests]
     with copy(mutations) as folder:
-        code, ended = run(folder, tests)
-    assert {test: ended[test].how for test in tests} == dict.fromkeys(tests, FAILED), ended
+        code, ended = run(folder, [test for mutation in mutations for test in mutation.tests])
+    assert {mutation.name: found for mutation in mutations if (found := missed(mutation, ended))} == {}
     assert code == 1
 
 
-def test_the_mutations_of_a_copy_touch_different_files() -> None:
-    for mutations in COPIES:
-        files = [mutation.file for mutation in mutations]
-        assert len(files) == len(set(files))
+def test_every_mutation_has_a_name_of_its_own_and_a_test() -> None:
+    names = [mutation.name for mutation in chain(*COPIES)]
+    assert len(names) == len(set(names))
+    assert all(mutation.tests for mutation in chain(*COPIES))
