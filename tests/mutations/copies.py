@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,8 @@ def copy(mutations: Sequence[Mutation] = ()) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="notifyqueue-mutations-") as name:
         folder = Path(name)
         for part in NEEDED:
-            shutil.copytree(CHECKOUT / part, folder / part)  # with what is compiled: it has the times of its sources
+            # With what is compiled, which has the times of its sources, but for what somebody writes just now.
+            shutil.copytree(CHECKOUT / part, folder / part, ignore=shutil.ignore_patterns("*.pyc.*"))
         shutil.copy2(CHECKOUT / "pyproject.toml", folder)
         for mutation in mutations:
             mutate(folder / mutation.file, mutation.edits)
@@ -52,17 +54,17 @@ def run(folder: Path, tests: Sequence[str]) -> tuple[int, Mapping[str, str]]:
     report = folder / "report.xml"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     plain = ("-o", "addopts=", "-p", "no:cacheprovider", "--import-mode=importlib", "--tb=no", "-q")
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *plain, "-o", "junit_family=xunit1", f"--junit-xml={report}", *tests],
-        cwd=folder,
-        env=environment,
-        timeout=TIME_LIMIT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert report.exists(), ran.stdout
+    command = [sys.executable, "-m", "pytest", *plain, "-o", "junit_family=xunit1", f"--junit-xml={report}", *tests]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as ran:
+        try:
+            output, _ = ran.communicate(timeout=TIME_LIMIT)
+        except subprocess.TimeoutExpired:
+            ran.send_signal(signal.SIGINT)  # as Ctrl-C: it stops its servers
+            output, _ = ran.communicate(timeout=TIME_LIMIT)
+            raise AssertionError(f"did not end in {TIME_LIMIT} s: {output}") from None
+    assert report.exists(), output
     cases = ElementTree.parse(report).getroot().iter("testcase")  # noqa: S314  (pytest wrote it just now)
     return ran.returncode, {f"{case.get('file')}::{case.get('name')}": _ended(case) for case in cases}
 
@@ -76,4 +78,5 @@ def _ended(case: ElementTree.Element) -> str:
 
 def missed(mutation: Mutation, ended: Mapping[str, str]) -> dict[str, str]:
     """Of its tests those that did not fail by what they should, with how they ended."""
-    return {test: ended[test] for test in mutation.tests if not ended[test].startswith(mutation.by)}
+    found = {test: ended.get(test, "error: did not run") for test in mutation.tests}
+    return {test: how for test, how in found.items() if not how.startswith(mutation.by)}
