@@ -14,7 +14,7 @@ from services.worker.store import Record, Store
 from services.worker.turnstile_store import TurnstileStore
 from shared.database import Database
 from tests.conftest import login
-from tests.integration.test_worker_faults import Bench, bench
+from tests.integration.test_worker_faults import Bench, bench, steal
 from tests.notifications import Notifications
 from tests.waiting import eventually
 
@@ -134,3 +134,23 @@ async def test_a_call_that_may_be_made_only_once_begins_after_its_start_was_writ
     started = [(await notifications.get(id_))["started_at"] is not None for id_ in (once, usual)]
     bench.provider.gate.set()
     assert started == [True, False]
+
+
+async def test_what_was_taken_over_before_its_call_is_not_sent(
+    notifications: Notifications, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still between its claim and its call, for so long that it has to ask."""
+    await notifications.insert("slow")
+    monkeypatch.setattr("services.worker.delivery.FRESH", -1.0)
+    claim_due = bench.store.claim_due
+
+    async def stand_still(channel: str, **settings: Any) -> list[Claim]:
+        claims = await claim_due(channel, **settings)
+        for claim in claims:
+            await steal(notifications, claim.notification_id)
+        return claims
+
+    monkeypatch.setattr(bench.store, "claim_due", stand_still)
+    worker = await bench.start()
+    await eventually(lambda: worker.lanes["EMAIL"].totals.claims_lost == 1)
+    assert not bench.provider.seen

@@ -279,6 +279,12 @@ THIRD_COPY = (
         ["tests/unit/test_outcome.py::test_at_most_once_ends_where_it_may_have_been_delivered"],
     ),
     Mutation(
+        "the start fence of what comes late to its call",
+        "services/worker/delivery.py",
+        {"if claim.at_most_once or tick() - claim.asked_at > FRESH:": "if claim.at_most_once:"},
+        [f"{FENCES}::test_what_was_taken_over_before_its_call_is_not_sent"],
+    ),
+    Mutation(
         "the key that providers deduplicate on",
         "services/worker/attempt.py",
         {"Message(claim.notification_id,": "Message(claim.claim_token,"},
