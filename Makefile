@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-SUITES := $(wildcard tests/unit tests/integration tests/concurrency tests/e2e tests/chaos)
+SUITES := $(wildcard tests/unit tests/integration tests/concurrency tests/e2e tests/chaos tests/mutations)
 
 export UV_PYTHON_DOWNLOADS := never
 
