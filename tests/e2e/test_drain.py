@@ -123,7 +123,8 @@ async def test_a_drain_goes_on_when_who_asked_for_it_presses_ctrl_c_and_a_resume
             assert (await finished(client)).code == 130
         await busy.give_back()
         busy.answer.set()
-        await eventually(lambda: is_in(DRAINED))
+        await busy.worker.logged("worker.drained")  # by the drain that was left behind
+        assert await is_in(DRAINED)
         assert await notifications.statuses() == {"SENT": 1, "PENDING": 5}
         assert ledger.made_by("worker") == [busy.running]
         assert busy.worker.alive
