@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import grpc.aio
@@ -27,7 +28,7 @@ HELD, LIMITED = "held@example.com", "limited@example.com"
 
 
 @pytest.fixture(params=["+1h", "-1h"], ids=["ahead", "behind"])
-def off(request: pytest.FixtureRequest) -> Mapping[str, str]:
+def off(request: pytest.FixtureRequest) -> dict[str, str]:
     """The environment of a process whose time of day is off. How long something takes is left alone."""
     library = require_program("faketime", FAKETIME)
     return {"LD_PRELOAD": str(library), "FAKETIME": request.param, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
@@ -49,7 +50,7 @@ class Caller:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = SchedulerStub(channel)
 
-    async def schedule(self, key: str, address: str = "someone@example.com", **times: Timestamp | Duration) -> UUID:
+    async def schedule(self, key: str, address: str, **times: Timestamp | Duration) -> UUID:
         request = scheduler_pb2.ScheduleNotificationRequest(
             idempotency_key=key, address=address, email=notification_pb2.EmailContent(subject="Hello", text=key)
         )
@@ -57,16 +58,16 @@ class Caller:
             getattr(request, name).CopyFrom(time)
         return UUID((await self._stub.ScheduleNotification(request)).notification.notification_id)
 
-    async def refused(self, key: str, **times: Timestamp | Duration) -> bool:
+    async def refused(self, key: str, **times: Timestamp) -> bool:
         try:
-            await self.schedule(key, **times)
+            await self.schedule(key, "someone@example.com", **times)
         except grpc.aio.AioRpcError as error:
             return error.code() is grpc.StatusCode.INVALID_ARGUMENT
         return False
 
 
 async def test_an_hour_off_what_is_due_leased_limited_and_over_stays_right(
-    database_url: str, notifications: Notifications, ledger: Ledger, tmp_path: Path, off: Mapping[str, str]
+    database_url: str, notifications: Notifications, ledger: Ledger, tmp_path: Path, off: dict[str, str]
 ) -> None:
     now: datetime = await notifications.connection.fetchval("SELECT now()")
     let_go = asyncio.Event()
@@ -77,10 +78,10 @@ async def test_an_hour_off_what_is_due_leased_limited_and_over_stays_right(
 
     ledger.before_answer = hold
     await limit(notifications, 2, timedelta(hours=1))
-    claim = {"status": "PROCESSING", "attempt_count": 1}
-    someone = {"claim_token": uuid4(), "worker_id": uuid4()}
-    leased = await notifications.insert("leased", **claim, **someone, lease_expires_at=now + HALF_AN_HOUR)
-    lost = await notifications.insert("lost", address="lost@example.com", **claim, **someone, lease_expires_at=now)
+    held_by: dict[str, Any] = {"claim_token": uuid4(), "worker_id": uuid4()}
+    held_by |= {"status": "PROCESSING", "attempt_count": 1}
+    leased = await notifications.insert("leased", **held_by, lease_expires_at=now + HALF_AN_HOUR)
+    lost = await notifications.insert("lost", address="lost@example.com", **held_by, lease_expires_at=now)
     over = await notifications.insert("over", due_in=-HALF_AN_HOUR, expire_at=now - timedelta(minutes=1))
     async with AsyncExitStack() as stack:
         settings = environment(login(database_url, "scheduler"))
@@ -92,7 +93,7 @@ async def test_an_hour_off_what_is_due_leased_limited_and_over_stays_right(
         await worker.logged("process.ready")
         assert abs(logged_at(worker.events()[0]) - datetime.now(UTC)) > HALF_AN_HOUR  # its clock is off indeed
 
-        later = await caller.schedule("later", due_time=at(now + HALF_AN_HOUR))
+        later = await caller.schedule("later", "later@example.com", due_time=at(now + HALF_AN_HOUR))
         brief = await caller.schedule(
             "brief", "brief@example.com", due_time=at(now), expire_time=at(now + HALF_AN_HOUR)
         )

@@ -22,6 +22,8 @@ from tests.recipients import limit
 
 LEASE = timedelta(minutes=1)
 WORKER = uuid4()
+TOKEN = uuid4()
+"""Of the claim in question."""
 RETRIED = Later(delay=LEASE, kind="ATTEMPT_FAILED", code="451")
 
 
@@ -75,8 +77,6 @@ WRITES: Mapping[str, tuple[set[str], Write]] = {
     "waiting": ({"hold_claims", "find_standing", "wait_at_gates"}, Writers.admit),
     "slot": ({"return_slot"}, Writers.return_slots),
 }
-TOKEN = uuid4()
-"""Of the claim in question."""
 READ = {"find_held", "find_recorded"}
 MADE = {"claim_due", "claim_probe"}
 """They make tokens."""
