@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# Debian's package of that name: what it lays before a program's clock.
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+
 
 def require_program(name: str, path: Path | None) -> Path:
     """The program, or the test ends here: skipped, and failed where `CI` says that everything is installed."""

@@ -1,8 +1,15 @@
 """A network between a client and a server that can stop carrying anything, as a pulled cable does."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Self
+from typing import Self, TypeAlias
+
+Look: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+
+async def pass_by(_: bytes) -> None:
+    """Lets everything through."""
 
 
 class TcpProxy:
@@ -10,6 +17,10 @@ class TcpProxy:
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
+        self.on_question: Look = pass_by
+        """Sees what goes to the server, and awaits as long as it is to be held; ConnectionError cuts the connection."""
+        self.on_answer: Look = pass_by
+        """Likewise, what comes back."""
         self._carries = asyncio.Event()
         self._carries.set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -47,7 +58,10 @@ class TcpProxy:
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._carries.wait()
         far_reader, far_writer = await asyncio.open_connection(*self._target)
-        ways = [asyncio.create_task(self._carry(*way)) for way in ((reader, far_writer), (far_reader, writer))]
+        ways = [
+            asyncio.create_task(self._carry(reader, far_writer, lambda data: self.on_question(data))),
+            asyncio.create_task(self._carry(far_reader, writer, lambda data: self.on_answer(data))),
+        ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -56,8 +70,9 @@ class TcpProxy:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: Look) -> None:
         while data := await reader.read(65_536):
+            await look(data)
             await self._carries.wait()
             writer.write(data)
             await writer.drain()
