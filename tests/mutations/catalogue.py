@@ -31,12 +31,12 @@ REDRIVES = "tests/concurrency/test_redrive.py"
 TOTALS = "tests/concurrency/test_totals.py"
 LOCKS = "tests/concurrency/test_locks.py"
 REDRIVE = "tests/integration/test_redrive.py"
-FENCES = "tests/integration/test_fences.py"
+START_FENCE = "tests/integration/test_start_fence.py"
 FAULTS = "tests/integration/test_worker_faults.py"
 LANES = "tests/integration/test_lanes.py"
 RECOVERY = "tests/integration/test_recovery.py"
 CONSTRAINTS = "tests/integration/test_constraints.py"
-OLD_TOKEN = f"{FENCES}::test_what_is_written_by_an_old_token_changes_nothing"
+OLD_TOKEN = "tests/integration/test_fences.py::test_an_old_token_changes_nothing_and_writes_no_event"
 IN_HAND = " AND found.claim_token = done.claim_token"
 
 FIRST_COPY = (
@@ -47,33 +47,33 @@ FIRST_COPY = (
         [f"{LOCKS}::test_a_claim_takes_what_no_other_is_taking_and_waits_for_nobody"],
         by=LOCKED,
     ),
-    Mutation("the fence of what was sent", f"{WORKER}/mark_sent.sql", {IN_HAND: ""}, [f"{OLD_TOKEN}[mark_sent]"]),
-    Mutation("the fence of what ended unsent", f"{WORKER}/end_unsent.sql", {IN_HAND: ""}, [f"{OLD_TOKEN}[end_unsent]"]),
-    Mutation("the fence of a retry", f"{WORKER}/retry_later.sql", {IN_HAND: ""}, [f"{OLD_TOKEN}[retry_later]"]),
-    Mutation("the fence of a start", f"{WORKER}/start_attempts.sql", {IN_HAND: ""}, [f"{OLD_TOKEN}[start_attempts]"]),
+    Mutation("the fence of what was sent", f"{WORKER}/mark_sent.sql", {IN_HAND: ""}, [f"{OLD_TOKEN}[completion]"]),
+    Mutation("the fence of what ended unsent", f"{WORKER}/end_unsent.sql", {IN_HAND: ""}, [f"{OLD_TOKEN}[refusal]"]),
+    Mutation("the fence of a retry", f"{WORKER}/retry_later.sql", {IN_HAND: ""}, [f"{OLD_TOKEN}[retry]"]),
+    Mutation("the fence of a start", f"{WORKER}/start_attempts.sql", {IN_HAND: ""}, [f"{OLD_TOKEN}[start]"]),
     Mutation(
         "the fence of a release by token",
         f"{WORKER}/release_token.sql",
         {"n.claim_token = $1 AND n.worker_id = $2": "$1::uuid <> $2::uuid"},
-        [f"{OLD_TOKEN}[release_token]"],
+        [f"{OLD_TOKEN}[release by token]"],
     ),
     Mutation(
         "the fence of an admission",
         f"{WORKER}/hold_claims.sql",
         {" AND found.claim_token = asked.claim_token": ""},
-        [f"{OLD_TOKEN}[hold_claims]"],
+        [f"{OLD_TOKEN}[admission]"],
     ),
     Mutation(
         "the fence of a slot that goes back",
         f"{WORKER}/return_slot.sql",
         {"n.claim_token = $2": "$2::uuid IS NOT NULL"},
-        [f"{OLD_TOKEN}[return_slot]"],
+        [f"{OLD_TOKEN}[slot]"],
     ),
     Mutation(
         "the fence of a renewal",
         f"{WORKER}/renew_leases.sql",
         {IN_HAND: ""},
-        [f"{FENCES}::test_a_renewal_by_an_old_token_is_told_that_the_claim_is_lost_and_lengthens_nothing"],
+        [f"{OLD_TOKEN}[renewal]"],
     ),
     Mutation(
         "that a repeated record looks for itself",
@@ -210,7 +210,7 @@ SECOND_COPY = (
         "the start fence of what may be sent only once",
         "services/worker/delivery.py",
         {"if claim.at_most_once or tick() - claim.asked_at > FRESH:": "if tick() - claim.asked_at > FRESH:"},
-        [f"{FENCES}::test_a_call_that_may_be_made_only_once_begins_after_its_start_was_written"],
+        [f"{START_FENCE}::test_a_call_that_may_be_made_only_once_begins_after_its_start_was_written"],
     ),
     Mutation(
         "the wait of the sweep after a start of the database",
@@ -282,7 +282,7 @@ THIRD_COPY = (
         "the start fence of what comes late to its call",
         "services/worker/delivery.py",
         {"if claim.at_most_once or tick() - claim.asked_at > FRESH:": "if claim.at_most_once:"},
-        [f"{FENCES}::test_what_was_taken_over_before_its_call_is_not_sent"],
+        [f"{START_FENCE}::test_what_was_taken_over_before_its_call_is_not_sent"],
     ),
     Mutation(
         "the key that providers deduplicate on",
