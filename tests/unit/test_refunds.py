@@ -69,6 +69,7 @@ REFUNDED = {
     "misconfigured while the breaker is open": Case(Answer.MISCONFIGURED, open=True),
     "misconfigured as the one that opens the breaker": Case(Answer.MISCONFIGURED, failures=2),
     "a probe that fails": Case(Answer.TRANSIENT, open=True, probe=True),
+    "a probe that fails when another has closed the breaker": Case(Answer.TRANSIENT, probe=True),
     "a probe that fails at the cap": Case(Answer.TRANSIENT, replace(CLAIM, number=5), open=True, probe=True),
     "a probe that is misconfigured": Case(Answer.MISCONFIGURED, open=True, probe=True),
     "raised before the call while the breaker is open": Case(raises=True, begins=False, open=True),
