@@ -22,6 +22,14 @@ from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WITHIN = 180.0
+HANGS = 600.0
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """What waits for several processes, one after another, has said which of them did not come before it hangs."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(HANGS))
 
 
 @dataclass(frozen=True, slots=True)
