@@ -20,6 +20,8 @@ up: $(READY) ## runs everything here, on a database of its own, until Ctrl-C
 demo: $(READY) ## plays a shop's day through all of it, and proves what became of each notification
 	@$(BIN)/python -m sandbox.demo $(ARGS)
 
+# A hundred processes read what one of them has compiled.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(READY) ## runs the tests; ARGS="tests/unit -k lane" hands on to pytest
 	@$(BIN)/python -m pytest $(or $(ARGS),$(ABREAST) $(SUITES))
 

@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,6 +32,9 @@ LOGINS = "tested"
 
 CLOCK = pytest.StashKey[Any]()
 RING_AGAIN = 10.0
+# What waits for several processes, one after another, is to say itself which of them did not come.
+PATIENT = ("tests/e2e", "tests/chaos")
+PATIENCE = 600.0
 
 # A machine that is busy for an instant has found no fault in a rule.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -41,6 +44,12 @@ _numbers = itertools.count(1)
 
 # A child here becomes another program at once. What grpc does between the two has ended some of them.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(PATIENT):
+            item.add_marker(pytest.mark.timeout(PATIENCE))
 
 
 @pytest.hookimpl(wrapper=True)
