@@ -24,9 +24,9 @@ from tests.programs import require_program
 
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 # Nothing here has to outlive the machine, and to outlive a killed server it need not be on the disk.
-HASTY = {"fsync": "off", "full_page_writes": "off"}
+HASTY = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
 MEMORY = Path("/dev/shm")
-ROOM = 4 * 1024**3  # bytes: two servers, with a gigabyte of write-ahead log each
+ROOM = 4 * 1024**3  # bytes: for two servers in each of three processes
 TEMPLATE = "migrated"
 LOGINS = "tested"
 
