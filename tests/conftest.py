@@ -3,11 +3,12 @@
 import itertools
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -23,11 +24,17 @@ from tests.programs import require_program
 
 DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 # Nothing here has to outlive the machine, and to outlive a killed server it need not be on the disk.
-HASTY = {"fsync": "off", "full_page_writes": "off"}
+HASTY = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
 MEMORY = Path("/dev/shm")
-ROOM = 4 * 1024**3  # bytes: two servers, with a gigabyte of write-ahead log each
+ROOM = 4 * 1024**3  # bytes: for two servers in each of three processes
 TEMPLATE = "migrated"
 LOGINS = "tested"
+
+CLOCK = pytest.StashKey[Any]()
+RING_AGAIN = 10.0
+# What waits for several processes, one after another, is to say itself which of them did not come.
+PATIENT = ("tests/e2e", "tests/chaos")
+PATIENCE = 600.0
 
 # A machine that is busy for an instant has found no fault in a rule.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -37,6 +44,30 @@ _numbers = itertools.count(1)
 
 # A child here becomes another program at once. What grpc does between the two has ended some of them.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(PATIENT):
+            item.add_marker(pytest.mark.timeout(PATIENCE))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Iterator[None]:
+    """A test's time rings again and again: where a task that is not the test's own was running, that took the first."""
+    result = yield
+    if settings.method == "signal":
+        signal.setitimer(signal.ITIMER_REAL, settings.timeout, RING_AGAIN)
+    item.stash[CLOCK] = settings
+    return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """A failure stops the clock, for whoever debugs it. What then hangs as it ends must not do so for ever."""
+    if CLOCK in item.stash:
+        item.ihook.pytest_timeout_cancel_timer(item=item)
+        item.ihook.pytest_timeout_set_timer(item=item, settings=item.stash[CLOCK])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,6 +15,7 @@ import pytest
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
 from sandbox.plan import RECEIVER, Plan, make_plan
 from sandbox.postgres import Postgres
+from tests.ports import ports
 from tests.processes import SERVING, Running, health, ready, running
 from tests.waiting import eventually
 
@@ -75,10 +76,13 @@ async def everything(plan: Plan, folder: Path) -> AsyncIterator[dict[str, Runnin
 
 
 async def test_killed_under_load_nothing_is_lost_and_everybody_lives(durable: Postgres, tmp_path: Path) -> None:
-    plan = await make_plan(tmp_path, durable.url)
-    async with everything(plan, tmp_path) as processes, grpc.aio.insecure_channel(plan.address("scheduler")) as channel:
-        for name, service in SERVICES.items():
-            await ready(plan.address(f"{name} health"), service)
+    async with AsyncExitStack() as stack:
+        async with ports():
+            plan = await make_plan(tmp_path, durable.url)
+            processes = await stack.enter_async_context(everything(plan, tmp_path))
+            for name, service in SERVICES.items():
+                await ready(plan.address(f"{name} health"), service)
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(plan.address("scheduler")))
         load = Load(channel, plan.key)
         clients = [asyncio.create_task(load.run()) for _ in range(8)]
 

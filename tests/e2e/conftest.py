@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import ports
 from tests.programs import require_program
 from tests.waiting import eventually
 
@@ -62,22 +63,30 @@ async def up(
 ) -> AsyncIterator[Up]:
     """Runs it in a checkout, as Python or as make does, until it is up."""
     arguments = [f"ARGS=--state {state}"] if command[0] == "make" else ["--state", str(state)]
+    if command[0] == "make":
+        # As it would itself, but for longer than others should wait for their ports.
+        await asyncio.to_thread(subprocess.run, [*command[:-1], ".venv/.ready"], cwd=checkout, check=True)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NOTIFYQUEUE_", "OTEL_"))}
-    with (state / "page.txt").open("wb") as page:
-        process = await asyncio.create_subprocess_exec(
-            *(*command, *arguments),
-            cwd=checkout,
-            env=inherited | dict(environment),
-            stdout=page,
-            stderr=page,
-            start_new_session=True,  # a terminal's Ctrl-C goes to all of them
-        )
-    try:
-        yield Up(process, checkout, state, await eventually(lambda: _place(state, process), within=WITHIN))
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            await process.wait()
+    async with AsyncExitStack() as stack:
+        async with ports():
+            page = stack.enter_context((state / "page.txt").open("wb"))
+            process = await asyncio.create_subprocess_exec(
+                *(*command, *arguments),
+                cwd=checkout,
+                env=inherited | dict(environment),
+                stdout=page,
+                stderr=page,
+                start_new_session=True,  # a terminal's Ctrl-C goes to all of them
+            )
+            stack.push_async_callback(terminated, process)
+            place = await eventually(lambda: _place(state, process), within=WITHIN)
+        yield Up(process, checkout, state, place)
+
+
+async def terminated(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        await process.wait()
 
 
 async def _place(state: Path, process: asyncio.subprocess.Process) -> dict[str, Any]:

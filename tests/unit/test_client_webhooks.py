@@ -114,7 +114,7 @@ def test_one_of_several_signatures_is_enough() -> None:
         assert verify(BODY, changed(webhook_signature=several), SECRET, now=NOW).event_id == ID
 
 
-@pytest.mark.parametrize("secrets", [OTHER, [OTHER], []])
+@pytest.mark.parametrize("secrets", [OTHER, [OTHER], []], ids=["another", "a list of it", "none"])
 def test_another_secret_is_not(secrets: str | list[str]) -> None:
     with pytest.raises(SignatureInvalid):
         verify(BODY, headers(), secrets, now=NOW)
@@ -197,7 +197,11 @@ def test_facts_that_are_added_later_do_no_harm() -> None:
     assert verify(body, headers(body=body), SECRET, now=NOW).status == "FAILED"
 
 
-@pytest.mark.parametrize("secret", ["", "whsec_", SECRET[6:], "whsk_" + SECRET[6:], SECRET[:-3], SECRET + "\n", "ä"])
+@pytest.mark.parametrize(
+    "secret",
+    ["", "whsec_", SECRET[6:], "whsk_" + SECRET[6:], SECRET[:-3], SECRET + "\n", "ä"],
+    ids=["nothing", "a prefix", "no prefix", "another prefix", "cut short", "a line", "not ASCII"],
+)
 def test_what_is_no_secret_is_refused_without_repeating_it(secret: str) -> None:
     with pytest.raises(SecretInvalid) as raised:
         verify(BODY, headers(), secret, now=NOW)

@@ -156,7 +156,7 @@ async def test_who_comes_with_old_news_is_told_what_the_others_know(table: Table
 async def test_who_comes_with_newer_news_is_never_told_older(table: Table, hub: Hub) -> None:
     async with aclosing(hub.watch(FIRST)) as early:
         await first(early)
-        newer = replace(table.rows[FIRST.id], status="PROCESSING", revision=3)
+        newer = replace(table.rows[FIRST.id], status="PROCESSING", attempt_count=2, revision=3)
         async with aclosing(hub.watch(newer)) as late:
             assert await first(late) == newer
             table.change("PROCESSING")  # revision 2: what a look that began before `newer` was read finds
