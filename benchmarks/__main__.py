@@ -9,11 +9,12 @@ from pathlib import Path
 
 import asyncpg
 
-from benchmarks import bare, lanes, ours
+from benchmarks import bare, lanes, ours, recipients, stats
 from benchmarks.report import HEADER, Figure, percentile
 from sandbox.postgres import Postgres
 from shared import logs
 from shared.migrations import migrate
+from shared.roles import SERVICES, create_roles
 
 IN_FLIGHT = 64
 GROUP = 16  # about what 64 calls in flight over four flights gather
@@ -36,6 +37,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="for each accepting run (default: %(default)s)")
     parser.add_argument("--drain", type=int, default=20_000, help="notifications to drain (default: %(default)s)")
     parser.add_argument("--samples", type=int, default=300, help="of latency (default: %(default)s)")
+    parser.add_argument(
+        "--finished",
+        type=int,
+        default=300_000,
+        help="that have ended beside the stats; 5000000 takes minutes (default: %(default)s)",
+    )
     arguments = parser.parse_args()
     logs.configure("benchmark", "ERROR")
     with tempfile.TemporaryDirectory(prefix="notifyqueue-bench-") as folder:
@@ -43,6 +50,7 @@ def main() -> None:
         with Postgres(Path(folder) / "data", {"shared_buffers": "512MB", "max_wal_size": "4GB"}) as server:
             figures = asyncio.run(_measure(server.url, arguments.seconds, arguments.drain, arguments.samples))
             shown = asyncio.run(_lanes(server.url, arguments.drain, arguments.samples))
+            shown += asyncio.run(_beside(server.url, arguments.drain, arguments.finished))
     print(f"Python {platform.python_version()}, client, services and PostgreSQL on one machine\n")
     print(HEADER)
     for figure in figures:
@@ -52,17 +60,25 @@ def main() -> None:
 
 async def _measure(url: str, seconds: float, count: int, samples: int) -> list[Figure]:
     await migrate(url)
+    await create_roles(url, ours.LOGINS, dict.fromkeys(SERVICES, ours.LOGINS))
     return [*await _latency(url, samples), await _accepting(url, seconds), *await _draining(url, count)]
 
 
 async def _lanes(url: str, count: int, samples: int) -> list[str]:
-    isolation = await lanes.isolation(url, count, samples)
-    return [*isolation, "", *await lanes.outage(url, hangs=False), "", *await lanes.outage(url, hangs=True)]
+    worker = ours.login(url, "worker")
+    isolation = await lanes.isolation(url, worker, count, samples)
+    outages = [await lanes.outage(url, worker, hangs=hangs) for hangs in (False, True)]
+    return [*isolation, "", *outages[0], "", *outages[1], ""]
+
+
+async def _beside(url: str, count: int, finished: int) -> list[str]:
+    others = await recipients.beside_a_hot_one(url, ours.login(url, "worker"), count // 4)
+    return [*others, "", *await stats.beside_finished(url, ours.login(url, "scheduler"), finished)]
 
 
 async def _accepting(url: str, seconds: float) -> Figure:
     alone = await bare.accepted_per_second(url, seconds, GROUP)
-    async with ours.scheduler(url) as stub:
+    async with ours.scheduler(ours.login(url, "scheduler")) as stub:
         real = await ours.accepted_per_second(stub, seconds, IN_FLIGHT)
     await lanes.empty(url)
     return Figure(f"accepted, unary, {IN_FLIGHT} in flight (bare: groups of {GROUP})", real, alone, "per second")
@@ -86,7 +102,7 @@ async def _drain(url: str, count: int, concurrency: int) -> float:
     provider.expect(count)
     connection = await asyncpg.connect(url)
     began = time.monotonic()
-    async with ours.worker(url, provider, concurrency):
+    async with ours.worker(ours.login(url, "worker"), provider, concurrency):
         await provider.reached.wait()
         await _all_sent(connection)
         elapsed = time.monotonic() - began
@@ -103,7 +119,10 @@ async def _latency(url: str, samples: int) -> list[Figure]:
     alone = await bare.latencies(url, samples)
     await lanes.empty(url)
     provider = ours.NoOp()
-    async with ours.scheduler(url) as stub, ours.worker(url, provider, IN_FLIGHT):
+    async with (
+        ours.scheduler(ours.login(url, "scheduler")) as stub,
+        ours.worker(ours.login(url, "worker"), provider, IN_FLIGHT),
+    ):
         await ours.latencies(stub, provider, 20, "warm-up")  # connections and plans
         real = await ours.latencies(stub, provider, samples, "ours")
     await lanes.empty(url)

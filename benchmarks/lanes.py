@@ -88,11 +88,11 @@ async def _worker(url: str, providers: Mapping[str, Provider], **settings: Any) 
         yield
 
 
-async def isolation(url: str, count: int, samples: int) -> list[str]:
+async def isolation(owner: str, url: str, count: int, samples: int) -> list[str]:
     """The SMS lane beside an email lane that is idle, and beside one whose provider hangs."""
     found = {}
     for name, neighbour in (("idle", NoOp()), ("hanging", Hanging())):
-        connection = await asyncpg.connect(url)
+        connection = await asyncpg.connect(owner)
         sms = NoOp()
         if name == "hanging":
             await connection.execute(INSERT, "mail", "EMAIL", 1_000)
@@ -108,7 +108,7 @@ async def isolation(url: str, count: int, samples: int) -> list[str]:
             await sms.reached.wait()
             found[name] = count / (time.monotonic() - began), percentile(delays, 50), percentile(delays, 99)
         await connection.close()
-        await empty(url)
+        await empty(owner)
     lines = ["SMS lane, beside an email lane that is", f"{'':<40} {'idle':>10} {'hanging':>10} {'ratio':>7}"]
     for index, (name, factor, unit) in enumerate(
         (("drained", 1.0, "per second"), ("due to provider, p50", 1e3, "ms"), ("due to provider, p99", 1e3, "ms"))
@@ -130,9 +130,9 @@ async def _latencies(connection: "asyncpg.Connection[asyncpg.Record]", provider:
     return found
 
 
-async def outage(url: str, *, hangs: bool) -> list[str]:
+async def outage(owner: str, url: str, *, hangs: bool) -> list[str]:
     """A backlog whose provider is down for what would be ten minutes."""
-    connection = await asyncpg.connect(url)
+    connection = await asyncpg.connect(owner)
     await connection.execute(INSERT, "mail", "EMAIL", BACKLOG)
     provider = Failing(hangs=hangs)
     provider.expect(BACKLOG)
@@ -149,7 +149,7 @@ async def outage(url: str, *, hangs: bool) -> list[str]:
     row = await connection.fetchrow(SPENT)
     openings = await connection.fetchval("SELECT opening FROM notifyqueue.lanes WHERE channel = 'EMAIL'")
     await connection.close()
-    await empty(url)
+    await empty(owner)
     assert row is not None
     share = row["spent"] / (BACKLOG * MAX_ATTEMPTS)
     how = "never answers" if hangs else "refuses all"
@@ -164,7 +164,9 @@ async def empty(url: str) -> None:
     connection = await asyncpg.connect(url)
     await connection.execute(
         "TRUNCATE notifyqueue.notifications, notifyqueue.notification_contents, notifyqueue.notification_history, "
-        "notifyqueue.webhook_events, notifyqueue.lane_history"
+        "notifyqueue.webhook_events, notifyqueue.webhook_deliveries, notifyqueue.lane_history, "
+        "notifyqueue.recipient_gates, notifyqueue.recipient_reservations, notifyqueue.status_deltas, "
+        "notifyqueue.status_totals"
     )
     await connection.execute(
         "UPDATE notifyqueue.lanes SET opening = 0, opened_at = NULL, cause = NULL, probe_at = NULL, "

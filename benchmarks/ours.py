@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit, urlunsplit
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -23,6 +24,14 @@ from shared.process import Process
 SECRET = "a secret key of a benchmark, 32 characters"
 ADDRESS = "127.0.0.1:20051"
 SERVICE = "notifyqueue.v1.Scheduler"
+LOGINS = "measured"  # their prefix, and their password
+
+
+def login(url: str, service: str) -> str:
+    """The URL of a service's own login, which plans as it does (shared/roles.py)."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{LOGINS}_{service}:{LOGINS}@{host}"))
 
 
 class NoOp:

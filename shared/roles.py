@@ -34,7 +34,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     },
     "webhook_endpoints": {"dispatcher": "SELECT, INSERT, UPDATE"},
     "webhook_deliveries": {
-        "scheduler": "SELECT (tenant_id, delivered_at, given_up_at, next_attempt_at)",
+        "scheduler": "SELECT (tenant_id, endpoint_id, delivered_at, given_up_at, next_attempt_at)",
         "worker": "SELECT (id, event_id, delivered_at, given_up_at), DELETE",
         "dispatcher": "SELECT, INSERT, UPDATE",
     },
@@ -55,8 +55,11 @@ TIMEOUTS = {
 
 SCRAM_ITERATIONS = 4096  # PostgreSQL's own number
 
-# A plan for any tenant takes the tenant for an average one, and reads a small one's page past all the large ones' rows.
-PLANS = {"scheduler": "force_custom_plan"}
+# Each execution is planned for its arguments and for the tables as large as they are then. A plan that is kept was made
+# when a process began, perhaps while the tables were nearly empty: a claim then reads the whole table, for each that it
+# takes, until somebody analyses it. And a plan for any tenant takes the tenant for an average one, and reads a small
+# one's page past all the large ones' rows.
+PLANS = "force_custom_plan"
 
 
 async def create_roles(url: str, prefix: str, passwords: Mapping[str, str]) -> dict[str, str]:
@@ -71,7 +74,7 @@ async def create_roles(url: str, prefix: str, passwords: Mapping[str, str]) -> d
         async with connection.transaction():
             for service, name in names.items():
                 await create_login(connection, name, passwords[service])
-                await _execute(connection, "ALTER ROLE %I SET plan_cache_mode = %L", name, PLANS.get(service, "auto"))
+                await _execute(connection, "ALTER ROLE %I SET plan_cache_mode = %L", name, PLANS)
                 await _grant(connection, service, name)
     finally:
         await connection.close()

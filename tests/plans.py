@@ -45,18 +45,26 @@ async def explain(
     connection: "asyncpg.Connection[asyncpg.Record]", statement: str, args: Sequence[object], *, generic: bool
 ) -> Plan:
     """Runs a prepared statement, by the plan that is made for these arguments, or by the `generic` one for any."""
-    values = ", ".join(map(_literal, args))
     transaction = connection.transaction()
     await transaction.start()
     try:
         await connection.execute(f"SET LOCAL plan_cache_mode = force_{'generic' if generic else 'custom'}_plan")
         await connection.execute(f"PREPARE explained AS {statement}")
-        text = await connection.fetchval(
-            f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT JSON) EXECUTE explained {f'({values})' if args else ''}"
-        )
+        plan = await explain_prepared(connection, "explained", args)
     finally:
         await transaction.rollback()
     await connection.execute("DEALLOCATE explained")
+    return plan
+
+
+async def execute_prepared(connection: "asyncpg.Connection[asyncpg.Record]", name: str, args: Sequence[object]) -> None:
+    """By whatever plan the connection takes for it."""
+    await connection.execute(_execution(name, args))
+
+
+async def explain_prepared(connection: "asyncpg.Connection[asyncpg.Record]", name: str, args: Sequence[object]) -> Plan:
+    """Likewise; within a transaction, which undoes it."""
+    text = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT JSON) {_execution(name, args)}")
     return Plan(json.loads(text)[0]["Plan"])
 
 
@@ -77,6 +85,10 @@ class Explaining:
         """Of the only statement that was run."""
         (plan,) = self.plans
         return plan
+
+
+def _execution(name: str, args: Sequence[object]) -> str:
+    return f"EXECUTE {name}" + (f" ({', '.join(map(_literal, args))})" if args else "")
 
 
 def _walk(node: Node) -> Iterator[Node]:

@@ -16,7 +16,7 @@ from shared.loop import Loop
 
 log = structlog.get_logger()
 
-FAN_OUT_GROUP = 500  # the literal in sql/fan_out_events.sql
+FAN_OUT_GROUP = 500  # GROUP of store.py
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from shared.database import Executor, Statements, columns
 
 sql = Statements("services.dispatcher")
 
+GROUP = 500  # events, or deliveries of a deleted endpoint, at once
+
 
 @dataclass(frozen=True, slots=True)
 class Configured:
@@ -38,7 +40,7 @@ class Store:
 
     async def fan_out_events(self) -> tuple[int, int]:
         """How many events, into how many deliveries."""
-        row = (await self._executor.fetch(sql["fan_out_events"]))[0]
+        row = (await self._executor.fetch(sql["fan_out_events"], GROUP))[0]
         return row["events"], row["deliveries"]
 
     async def take_endpoints(self, cap: int, limit: int) -> Sequence[UUID]:
@@ -81,7 +83,7 @@ class Store:
 
     async def give_up_deleted(self) -> int:
         """How many deleted endpoints it looked at."""
-        return len(await self._executor.fetch(sql["give_up_deleted"]))
+        return len(await self._executor.fetch(sql["give_up_deleted"], GROUP))
 
     async def new_endpoint_id(self) -> UUID:
         found: UUID = (await self._executor.fetch(sql["new_endpoint_id"]))[0]["id"]

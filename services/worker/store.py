@@ -21,7 +21,7 @@ sql = Statements("services.worker")
 # A limit in the text keeps the plan, and powers of two keep the texts few.
 CLAIM_LIMITS = tuple(2**power for power in range(10))
 CLAIM = {limit: sql["claim_due"].replace("LIMIT 64", f"LIMIT {limit}") for limit in CLAIM_LIMITS}
-
+OVERDUE = 500
 
 Kind = TypeVar("Kind", bound=Verdict, covariant=True)
 
@@ -140,7 +140,7 @@ class Store:
 
     async def expire_overdue(self) -> int:
         """How many were ended."""
-        return len(await self._executor.fetch(sql["expire_overdue"]))
+        return len(await self._executor.fetch(sql["expire_overdue"], OVERDUE))
 
     async def beat(self, worker_id: UUID, phase: str, lanes: Sequence[LaneLoad]) -> list[LaneFacts]:
         """How every lane is, for all workers."""

@@ -551,3 +551,62 @@ async def test_an_end_that_is_taken_back_takes_its_count_along(tables: Tables) -
     await tables.enter("SENT", id_)
     await inner.rollback()
     assert await tables.counts() == []
+
+
+async def test_every_table_is_tried_here(tables: Tables) -> None:
+    rows = await tables.connection.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'notifyqueue'::regnamespace AND relkind IN ('r', 'p')"
+    )
+    assert {row["relname"] for row in rows} == {*ROWS, "schema_migrations"}  # the runner of migrations keeps its own
+
+
+@pytest.mark.parametrize("table", ROWS)
+async def test_a_second_row_under_one_key_is_refused(tables: Tables, table: str) -> None:
+    await tables.connection.execute(f"DELETE FROM notifyqueue.{table}")
+    await tables.insert(table)
+    with pytest.raises(asyncpg.UniqueViolationError) as caught:
+        await tables.connection.execute(
+            f"INSERT INTO notifyqueue.{table} OVERRIDING SYSTEM VALUE SELECT * FROM notifyqueue.{table}"
+        )
+    assert caught.value.constraint_name == f"{table}_pkey"
+
+
+@pytest.mark.parametrize("table", ROWS)
+async def test_a_row_without_what_it_needs_is_refused(tables: Tables, table: str) -> None:
+    rows = await tables.connection.fetch(
+        "SELECT attname FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND attnotnull",
+        f"notifyqueue.{table}",
+    )
+    assert rows
+    for row in rows:
+        columns = {**ROWS[table], row["attname"]: "NULL"}
+        inner = tables.connection.transaction()
+        await inner.start()
+        with pytest.raises(asyncpg.NotNullViolationError) as caught:
+            await tables.connection.execute(
+                f"INSERT INTO notifyqueue.{table} ({', '.join(columns)}) OVERRIDING SYSTEM VALUE"
+                f" VALUES ({', '.join(columns.values())})"
+            )
+        await inner.rollback()
+        assert caught.value.column_name == row["attname"]
+
+
+# Trigger -> the table it is on.
+TRIGGERS = {"write_events": "notifications", "count_ends": "webhook_events"}
+
+
+async def test_every_trigger_is_tried_here(tables: Tables) -> None:
+    rows = await tables.connection.fetch(
+        "SELECT t.tgname, c.relname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid"
+        " WHERE c.relnamespace = 'notifyqueue'::regnamespace AND NOT t.tgisinternal AND t.tgenabled = 'O'"
+    )
+    assert {row["tgname"]: row["relname"] for row in rows} == TRIGGERS
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS)
+async def test_it_is_the_trigger_that_writes(tables: Tables, trigger: str) -> None:
+    """The control: without it, what the tests above find is not there."""
+    await tables.connection.execute(f"ALTER TABLE notifyqueue.{TRIGGERS[trigger]} DISABLE TRIGGER {trigger}")
+    await tables.enter("SENT", await tables.notification("key", "PROCESSING"))
+    written = {"write_events": await tables.events(), "count_ends": await tables.counts()}
+    assert written[trigger] == []

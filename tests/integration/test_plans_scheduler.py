@@ -310,6 +310,18 @@ async def test_a_page_far_from_the_start_costs_what_the_first_does(
     assert_by_index(explaining.plan, *indexes, buffers=10)
 
 
+async def test_page_1000_costs_what_page_1_does(store: Store, explaining: Explaining, connection: "Connection") -> None:
+    last: UUID = await connection.fetchval(
+        "SELECT id FROM notifyqueue.notifications WHERE tenant_id = 'default' ORDER BY id DESC OFFSET $1 LIMIT 1",
+        999 * PAGE - 1,
+    )
+    for before in (ALL.before, last):
+        found, _ = await store.list_notifications("default", Filter(), Scan(before, OLDEST), PAGE)
+        assert len(found) == PAGE
+    first, thousandth = explaining.plans
+    assert thousandth.buffers <= first.buffers + 10, thousandth
+
+
 @pytest.mark.parametrize("which", LISTS)
 async def test_the_end_of_a_scan_is_found_in_the_same_index(store: Store, explaining: Explaining, which: str) -> None:
     filter_, indexes = LISTS[which]

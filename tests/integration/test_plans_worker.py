@@ -179,5 +179,5 @@ async def test_a_token_is_released_among_what_is_held(connection: Connection, ge
 
 
 async def test_what_expired_is_found_by_its_time(connection: Connection, generic: bool) -> None:
-    plan = await explain(connection, sql["expire_overdue"], [], generic=generic)
+    plan = await explain(connection, sql["expire_overdue"], [500], generic=generic)
     assert_by_index(plan, "notifications_expiry")

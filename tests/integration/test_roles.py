@@ -214,8 +214,9 @@ async def test_nothing_that_a_service_does_hangs_for_ever(url: str, service: str
         assert await connection.fetchval(f"SHOW {setting}") == value
 
 
-async def test_the_scheduler_plans_for_the_tenant_that_asks(url: str) -> None:
-    async with connected(login(url, "scheduler")) as connection:
+@each_service
+async def test_every_service_plans_for_what_is_asked_and_for_the_tables_as_they_are(url: str, service: str) -> None:
+    async with connected(login(url, service)) as connection:
         assert await connection.fetchval("SHOW plan_cache_mode") == "force_custom_plan"
 
 

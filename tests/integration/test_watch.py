@@ -22,6 +22,7 @@ from services.scheduler.watch import Hub
 from shared.process import Process
 from tests.conftest import login
 from tests.integration.conftest import ANYWHERE, StartScheduler
+from tests.integration.tcp_proxy import TcpProxy
 from tests.notifications import Notifications
 from tests.waiting import eventually
 
@@ -29,6 +30,7 @@ Stub = scheduler_pb2_grpc.SchedulerStub
 Request = scheduler_pb2.WatchNotificationRequest
 Status = notification_pb2.Notification.Status
 
+WATCHERS, WATCHED = 1_000, 20
 CLAIM = "status = 'PROCESSING', claim_token = $2, worker_id = $2, lease_expires_at = now(), attempt_count = 1"
 RELEASE = "status = 'PENDING', claim_token = NULL, worker_id = NULL, lease_expires_at = NULL"
 SEND = "status = 'SENT', finished_at = now(), claim_token = NULL, worker_id = NULL, lease_expires_at = NULL"
@@ -158,19 +160,19 @@ async def test_what_is_removed_meanwhile_is_not_found(scheduler: Stub, notificat
     assert await stream.end() == (StatusCode.NOT_FOUND, "RESOURCE_NOT_FOUND")
 
 
-async def test_hundreds_of_watchers_cost_one_statement_a_tick_and_leave_nothing_behind(
+async def test_a_thousand_watchers_cost_one_statement_a_tick_and_leave_nothing_behind(
     scheduler: Stub, notifications: Notifications, watching: Watching
 ) -> None:
     ids = await notifications.connection.fetch(
         "INSERT INTO notifyqueue.notifications (tenant_id, idempotency_key, fingerprint, channel, address, priority,"
         " due_at, next_attempt_at, max_attempts) SELECT 'default', n, '', 'EMAIL', 'a@example.com', 2, now(), now(), 5"
-        " FROM generate_series(1, 300) AS n RETURNING id"
+        f" FROM generate_series(1, {WATCHERS}) AS n RETURNING id"
     )
     streams = [Stream(scheduler, Request(notification_id=str(row["id"]))) for row in ids]
     for stream in streams:
         await stream.next()
     sizes = watching.looking.sizes
-    await eventually(lambda: sizes[-3:] == [300] * 3)  # all of them, in each
+    await eventually(lambda: sizes[-3:] == [WATCHERS] * 3)  # all of them, in each
     await notifications.connection.execute(
         f"UPDATE notifyqueue.notifications SET {CLAIM.replace('$2', 'gen_random_uuid()')}, revision = 2"
     )
@@ -180,6 +182,33 @@ async def test_hundreds_of_watchers_cost_one_statement_a_tick_and_leave_nothing_
     await eventually(lambda: watching.hub.watchers == 0)
     assert await watching.hub.look() is None
     assert min(sizes) > 0
+
+
+async def test_a_client_whose_connection_is_gone_leaves_nothing_behind(
+    database_url: str, notifications: Notifications, watching: Watching, stack: AsyncExitStack
+) -> None:
+    """It says no word: it neither cancels its calls nor closes its connection."""
+    await notifications.insert("order-1")
+    settings = Settings(
+        database_url=SecretStr(login(database_url, "scheduler")), **ANYWHERE | {"max_watchers": WATCHED}
+    )
+    process = Process("scheduler", settings, stack)
+    await scheduler_process.start(process, settings)
+    stub = Stub(await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{process.port}")))
+    await stub.GetNotification(scheduler_pb2.GetNotificationRequest(idempotency_key="order-1"))
+    before = len(asyncio.all_tasks())
+    async with TcpProxy("127.0.0.1", process.port) as proxy:
+        theirs = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{proxy.port}"))
+        streams = [Stream(Stub(theirs), Request(idempotency_key="order-1")) for _ in range(WATCHED)]
+        for stream in streams:
+            await stream.next()
+        assert watching.hub.watchers == WATCHED
+    await eventually(lambda: watching.hub.watchers == 0)
+    assert await watching.hub.look() is None
+    del streams, stream
+    await eventually(lambda: len(asyncio.all_tasks()) <= before)
+    again = [Stream(stub, Request(idempotency_key="order-1")) for _ in range(WATCHED)]  # each place is free again
+    assert {await stream.status() for stream in again} == {"PENDING"}
 
 
 async def test_watchers_have_a_bound_of_their_own_and_take_nobody_elses_room(

@@ -1,13 +1,14 @@
--- fan_out_events: up to 500 events become deliveries, one for each endpoint of their tenant that is enabled now, was
+-- fan_out_events: events become deliveries, one for each endpoint of their tenant that is enabled now, was
 -- named before the event and asks for its type. Each event once, whoever else does this, in whatever order they commit:
 -- what counts is the row's own mark. The endpoints are held, ascending, from before their deliveries are written, and
 -- made due. The body is written here once, with its keys in this order.
+--   $1 int  at most so many events; with a parameter it is planned for the table as it is, not as it once was
 WITH picked AS MATERIALIZED (
   SELECT e.id, e.tenant_id, e.status, e.occurred_at, 'notification.' || lower(e.status) AS type
   FROM notifyqueue.webhook_events AS e
   WHERE e.fanned_out_at IS NULL
   ORDER BY e.id
-  LIMIT 500
+  LIMIT $1
   FOR UPDATE SKIP LOCKED
 ),
 wanted AS MATERIALIZED (

@@ -1,5 +1,6 @@
--- give_up_deleted: up to 500 deliveries of each of 10 deleted endpoints are given up. What is under way may end first.
--- Answers one row per endpoint that was looked at.
+-- give_up_deleted: deliveries of 10 deleted endpoints are given up. What is under way may end first. Answers one row per
+-- endpoint that was looked at.
+--   $1 int  at most so many of each; with a parameter it is planned for the table as it is, not as it once was
 WITH taken AS MATERIALIZED (
   SELECT e.id
   FROM notifyqueue.webhook_endpoints AS e
@@ -16,7 +17,7 @@ open AS MATERIALIZED (
     FROM notifyqueue.webhook_deliveries AS d
     WHERE d.endpoint_id = taken.id AND d.delivered_at IS NULL AND d.given_up_at IS NULL
     ORDER BY d.next_attempt_at, d.id
-    LIMIT 500
+    LIMIT $1
   ) AS found
 ),
 given_up AS (

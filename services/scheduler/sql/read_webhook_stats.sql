@@ -13,6 +13,7 @@ CROSS JOIN (
     SELECT d.tenant_id
     FROM notifyqueue.webhook_deliveries AS d
     WHERE d.delivered_at IS NULL AND d.given_up_at IS NULL
+    ORDER BY d.endpoint_id, d.next_attempt_at  -- so that it is read by their index, whatever it is guessed to hold
     LIMIT 10001
   ) AS d
 ) AS open

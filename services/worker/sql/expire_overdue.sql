@@ -1,11 +1,12 @@
--- expire_overdue: ends up to 500 notifications that nobody took in time. One that may have been delivered did not
--- expire: nobody knows.
+-- expire_overdue: ends notifications that nobody took in time. One that may have been delivered did not expire: nobody
+-- knows.
+--   $1 int  at most so many; with a parameter it is planned for the table as it is, not as it once was
 WITH overdue AS MATERIALIZED (
   SELECT n.id
   FROM notifyqueue.notifications AS n
   WHERE n.status = 'PENDING' AND n.expire_at <= now()
   ORDER BY n.expire_at
-  LIMIT 500
+  LIMIT $1
   FOR UPDATE SKIP LOCKED
 )
 UPDATE notifyqueue.notifications AS n
