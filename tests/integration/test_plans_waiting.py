@@ -16,7 +16,7 @@ from tests.recipients import Connection
 EXACT, MORE, NONE = Count(BOUND, at_least=False), Count(BOUND, at_least=True), Count(0, at_least=False)
 FILLED = "waiting_filled"
 
-# 200,000: most wait for a thousand recipients of one tenant, as many as can be counted for those of a thousand others.
+# 60,000: most wait for a thousand recipients of one tenant, as many as can be counted for those of a thousand others.
 FILL = """
 INSERT INTO notifyqueue.notifications (
   tenant_id, idempotency_key, fingerprint, channel, address, priority, max_attempts, due_at, next_attempt_at,
@@ -25,10 +25,10 @@ INSERT INTO notifyqueue.notifications (
 SELECT said.tenant_id, n, '', said.channel, 'a' || n % 1000, 2, 5, now(), now(),
   CASE WHEN said.sent THEN 'SENT' ELSE 'PENDING' END, CASE WHEN said.sent THEN now() END, said.waits,
   CASE WHEN said.waits THEN said.channel || ' a' || n % 1000 END
-FROM generate_series(1, 200000) AS n
+FROM generate_series(1, 60000) AS n
 CROSS JOIN LATERAL (
   SELECT CASE WHEN n <= 10000 THEN 'tenant-' || n % 1000 ELSE 'large' END AS tenant_id,
-    CASE WHEN n <= 10000 THEN 'SMS' ELSE 'EMAIL' END AS channel, n <= 160000 AS waits, n > 180000 AS sent
+    CASE WHEN n <= 10000 THEN 'SMS' ELSE 'EMAIL' END AS channel, n <= 45000 AS waits, n > 52000 AS sent
 ) AS said
 """
 
