@@ -7,7 +7,7 @@
 --   $1 text  tenant; null: all
 WITH RECURSIVE gated AS (  -- the tenants of whom somebody waits, found by one look each
   SELECT coalesce($1::text, (
-    SELECT n.tenant_id FROM notifyqueue.notifications AS n WHERE n.waiting ORDER BY n.tenant_id LIMIT 1
+    SELECT n.tenant_id FROM notifyqueue.notifications AS n WHERE n.waiting ORDER BY n.tenant_id, n.limit_key LIMIT 1
   )) AS tenant_id
   UNION ALL
   SELECT next.tenant_id
@@ -16,7 +16,7 @@ WITH RECURSIVE gated AS (  -- the tenants of whom somebody waits, found by one l
     SELECT n.tenant_id
     FROM notifyqueue.notifications AS n
     WHERE n.waiting AND n.tenant_id > gated.tenant_id AND $1::text IS NULL
-    ORDER BY n.tenant_id
+    ORDER BY n.tenant_id, n.limit_key  -- an order that only the gates' index has
     LIMIT 1
   ) AS next
 ), served AS MATERIALIZED (
