@@ -32,7 +32,7 @@ MEANINGS: Mapping[int, str] = {
     UNAVAILABLE: "nobody answers",
     FAULT: "a fault of the server or of this program",
     CONFLICT: "something stands against it: its status, a key that is used, an opt-out, a quota",
-    TRY_AGAIN: "not now, or not known: the same again later is safe",
+    TRY_AGAIN: "not now, or not known: the same again later is safe; a `redrive` by a filter then takes the next ones",
     PROTOCOL: "the server does not know this call",
     DENIED: "the API key is missing, wrong, or has no such right",
     INTERRUPTED: "interrupted",

@@ -77,6 +77,7 @@ async def redrive(
             async for answer in answers:
                 answer.redriven += total.redriven
                 answer.passed_over += total.passed_over
+                answer.skipped += total.skipped
                 total = answer
         finally:  # also of a call that failed after others
             if total.HasField("remaining"):
@@ -101,4 +102,6 @@ async def _calls(
 def _counts(answer: BulkRedriveNotificationsResponse) -> str:
     more = "at least " if answer.remaining.at_least else ""
     said = f"{answer.redriven:,}, {more}{answer.remaining.count:,} left"
-    return f"{said}, {answer.passed_over:,} passed over" if answer.passed_over else said
+    if answer.passed_over:
+        said += f", {answer.passed_over:,} passed over"
+    return f"{said}, {answer.skipped:,} skipped: busy just now" if answer.skipped else said

@@ -714,7 +714,7 @@ class BulkCancelNotificationsRequest(_message.Message):
     reason: _builtins.str
     """Why, for the timelines. At most 255 characters."""
     page_token: _builtins.str
-    """Where the last call stopped; what is newer is not looked at again. Bound to the filter."""
+    """Where the last call stopped; what is newer is not looked at again. Bound to the filter and to `dry_run`."""
     @_builtins.property
     def filter(self) -> _notification_pb2.NotificationFilter:
         """Required, with at least one condition besides `status`, which may be left out or PENDING."""
@@ -845,7 +845,7 @@ class BulkRedriveNotificationsRequest(_message.Message):
     reason: _builtins.str
     """Why, for the timelines. At most 255 characters."""
     page_token: _builtins.str
-    """Where the last call stopped; what is older is not looked at again. Bound to the filter."""
+    """Where the last call stopped; what is older is not looked at again. Bound to the filter and to `dry_run`."""
     @_builtins.property
     def filter(self) -> _notification_pb2.NotificationFilter:
         """Required, with at least one condition besides `status`, which is DEAD_LETTERED where it is left out. FAILED ones, of
@@ -856,7 +856,7 @@ class BulkRedriveNotificationsRequest(_message.Message):
     def spread_over(self) -> _duration_pb2.Duration:
         """Over how long they are spread, so that a provider which has just recovered is not flooded: they become due one by one,
         equally far apart, the oldest at once. 0 to 24 hours. Default: 0, all at once. Those that would expire before their
-        turn stay as they are. Each call spreads its own over the whole of it, from when it is made: those of several calls
+        turn are passed over, which `dry_run` cannot tell. Each call spreads its own over the whole of it, from when it is made: those of several calls
         with one span, one right after another, become due side by side, and none later than that.
         """
 
@@ -888,12 +888,15 @@ class BulkRedriveNotificationsResponse(_message.Message):
     REMAINING_FIELD_NUMBER: _builtins.int
     PASSED_OVER_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
     redriven: _builtins.int
     """How many were redriven, or with `dry_run` would be."""
     passed_over: _builtins.int
     """How many fit and were passed over, up to where the next call goes on."""
     next_page_token: _builtins.str
     """Where the next call goes on. Empty: nothing is left above. What was skipped or passed over is found without a token."""
+    skipped: _builtins.int
+    """How many were skipped because they were just being changed, up to where the next call goes on."""
     @_builtins.property
     def remaining(self) -> Global___BoundedCount:
         """How many more could be and are younger. Counted up to 10,000, or as far as half of the call's time went; `at_least`
@@ -907,10 +910,11 @@ class BulkRedriveNotificationsResponse(_message.Message):
         remaining: Global___BoundedCount | None = ...,
         passed_over: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
+        skipped: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["remaining", b"remaining"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "passed_over", b"passed_over", "redriven", b"redriven", "remaining", b"remaining"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "passed_over", b"passed_over", "redriven", b"redriven", "remaining", b"remaining", "skipped", b"skipped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1303,7 +1307,9 @@ class LaneStats(_message.Message):
     channel: _notification_pb2.Channel.ValueType
     """Which lane."""
     stranded: _builtins.bool
-    """Something is due, and no worker serves the lane: none that gave a sign of life within 15 seconds, and takes work."""
+    """Something is due, waits for a slot of its recipient, or is held past its lease, and no worker serves the lane: none
+    that gave a sign of life within 15 seconds, and takes work.
+    """
     @_builtins.property
     def due(self) -> Global___BoundedCount:
         """PENDING and due. Counted up to 10,000."""

@@ -156,7 +156,8 @@ class SchedulerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelNotification(self, request, context):
-        """Cancels a notification that no worker has taken. CANCELLED means that no call to a provider is made from then on.
+        """Cancels a notification that no worker has taken. CANCELLED means that no call to a provider begins from then on, but
+        by a worker whose claim was given up as lost and which has not noticed yet.
         Cancelling it again answers it unchanged; anything else is STATUS_CONFLICT with the status it has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -174,6 +175,8 @@ class SchedulerServicer:
     def BulkCancelNotifications(self, request, context):
         """Cancels notifications that fit a filter and are PENDING, newest first. It works in parts: what it has cancelled
         stays so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
+        Not to be repeated by itself: what was cancelled fits no more, so after an answer that was lost the same call takes
+        the next ones, up to its limit once more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -196,7 +199,8 @@ class SchedulerServicer:
         """Sends back notifications that fit a filter, oldest first, each as RedriveNotification does, and any number of callers
         at once redrive each one once. Passed over are those that it would find NO_LONGER_SENDABLE, and those that asked for
         `at_most_once` and may have been delivered: about these an operator decides one by one. What it has sent back stays
-        so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
+        so, also where the call then fails. Each call goes on where the token says that the one before it stopped. Not to be
+        repeated by itself, as BulkCancelNotifications.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,7 +44,8 @@ class SchedulerStub:
     ListNotifications: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListNotificationsRequest, _scheduler_pb2.ListNotificationsResponse]
     """Notifications, newest first."""
     CancelNotification: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.CancelNotificationRequest, _scheduler_pb2.CancelNotificationResponse]
-    """Cancels a notification that no worker has taken. CANCELLED means that no call to a provider is made from then on.
+    """Cancels a notification that no worker has taken. CANCELLED means that no call to a provider begins from then on, but
+    by a worker whose claim was given up as lost and which has not noticed yet.
     Cancelling it again answers it unchanged; anything else is STATUS_CONFLICT with the status it has.
     """
     RescheduleNotification: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RescheduleNotificationRequest, _scheduler_pb2.RescheduleNotificationResponse]
@@ -54,6 +55,8 @@ class SchedulerStub:
     BulkCancelNotifications: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.BulkCancelNotificationsRequest, _scheduler_pb2.BulkCancelNotificationsResponse]
     """Cancels notifications that fit a filter and are PENDING, newest first. It works in parts: what it has cancelled
     stays so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
+    Not to be repeated by itself: what was cancelled fits no more, so after an answer that was lost the same call takes
+    the next ones, up to its limit once more.
     """
     RedriveNotification: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RedriveNotificationRequest, _scheduler_pb2.RedriveNotificationResponse]
     """Sends a notification that is FAILED or DEAD_LETTERED back to be tried again, at once, as if it never had been: with
@@ -68,7 +71,8 @@ class SchedulerStub:
     """Sends back notifications that fit a filter, oldest first, each as RedriveNotification does, and any number of callers
     at once redrive each one once. Passed over are those that it would find NO_LONGER_SENDABLE, and those that asked for
     `at_most_once` and may have been delivered: about these an operator decides one by one. What it has sent back stays
-    so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
+    so, also where the call then fails. Each call goes on where the token says that the one before it stopped. Not to be
+    repeated by itself, as BulkCancelNotifications.
     """
     GetQueueStats: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetQueueStatsRequest, _scheduler_pb2.GetQueueStatsResponse]
     """How much waits, for how long, and how much is under way: the tenant's, or with a PLATFORM key everybody's."""
@@ -145,7 +149,8 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_pb2.CancelNotificationRequest,
         context: _aio.ServicerContext[_scheduler_pb2.CancelNotificationRequest, _abc.Awaitable[_scheduler_pb2.CancelNotificationResponse]],
     ) -> _abc.Awaitable[_scheduler_pb2.CancelNotificationResponse]:
-        """Cancels a notification that no worker has taken. CANCELLED means that no call to a provider is made from then on.
+        """Cancels a notification that no worker has taken. CANCELLED means that no call to a provider begins from then on, but
+        by a worker whose claim was given up as lost and which has not noticed yet.
         Cancelling it again answers it unchanged; anything else is STATUS_CONFLICT with the status it has.
         """
 
@@ -167,6 +172,8 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_scheduler_pb2.BulkCancelNotificationsResponse]:
         """Cancels notifications that fit a filter and are PENDING, newest first. It works in parts: what it has cancelled
         stays so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
+        Not to be repeated by itself: what was cancelled fits no more, so after an answer that was lost the same call takes
+        the next ones, up to its limit once more.
         """
 
     @_abc_1.abstractmethod
@@ -193,7 +200,8 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
         """Sends back notifications that fit a filter, oldest first, each as RedriveNotification does, and any number of callers
         at once redrive each one once. Passed over are those that it would find NO_LONGER_SENDABLE, and those that asked for
         `at_most_once` and may have been delivered: about these an operator decides one by one. What it has sent back stays
-        so, also where the call then fails. Each call goes on where the token says that the one before it stopped.
+        so, also where the call then fails. Each call goes on where the token says that the one before it stopped. Not to be
+        repeated by itself, as BulkCancelNotifications.
         """
 
     @_abc_1.abstractmethod

@@ -66,7 +66,10 @@ def limit_of(faults: Faults, filter_: Filter, limit: int, statuses: Sequence[str
 async def cancel(
     store: Store, tenant: str, order: Order, by: By, *, before: UUID = NEWEST, has_time: Callable[[], bool]
 ) -> Report:
-    """`has_time` is asked after each slice whether there shall be another. Raises RequestInvalid."""
+    """`has_time` is asked after each slice, and each part of one, whether there shall be another.
+
+    Raises RequestInvalid.
+    """
     filter_ = await locate(store, tenant, order.filter_)
     scan: Scan | None = scan_of(filter_, before)
     cancelled = remaining = 0
@@ -75,7 +78,7 @@ async def cancel(
     while scan:
         ids, end = await store.find_pending(tenant, filter_, scan)
         # Some of a part may have been taken meanwhile: then older ones take their places.
-        while ids and cancelled < order.limit:
+        while ids and stopped is None:
             room = order.limit - cancelled
             part, ids = ids[:room], ids[room:]
             ended = (
@@ -83,7 +86,7 @@ async def cancel(
             )
             cancelled += ended.count
             passed_over = passed_over or ended.passed_over
-            if cancelled >= order.limit:
+            if cancelled >= order.limit or (ids and not has_time()):
                 stopped = part[-1]
         remaining += len(ids)
         if remaining > BOUND or (end and not has_time()):

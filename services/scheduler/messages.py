@@ -110,6 +110,7 @@ def redrive_report(report: redrives.Report, next_page_token: str) -> scheduler_p
         redriven=report.redriven,
         remaining=_bounded(report.remaining),
         passed_over=report.passed_over,
+        skipped=report.skipped,
         next_page_token=next_page_token,
     )
 
@@ -185,6 +186,13 @@ def _name(enum: object, value: int) -> str | None:
 def filter_binding(message: notification_pb2.NotificationFilter) -> bytes:
     """What a page token is bound to."""
     return message.SerializeToString(deterministic=True)
+
+
+def bulk_binding(
+    request: scheduler_pb2.BulkCancelNotificationsRequest | scheduler_pb2.BulkRedriveNotificationsRequest,
+) -> bytes:
+    """Likewise: where a count stopped, nothing has been done yet."""
+    return bytes([request.dry_run]) + filter_binding(request.filter)
 
 
 def notifications(rows: Iterable[Notification]) -> list[notification_pb2.Notification]:

@@ -58,23 +58,27 @@ class Order(bulk.Order):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How many were redriven, or would be, how many more fit, and how many of what fits, up to the end, cannot be."""
+    """How many were redriven, or would be, and how many more fit; and up to the end how many of what fits cannot be, and
+    how many are still to be tried because somebody held them.
+    """
 
     redriven: int
     remaining: Count
     passed_over: int
     end: UUID | None = None
     """Above it there may be some that nobody has tried to redrive; None: there are none."""
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """How many were redriven, which was the last that was tried, how many are left, and whether some were held."""
+    """How many were redriven, cannot be, and were held; which was the last that was tried, and how many are left."""
 
     count: int = 0
+    unsendable: int = 0
+    held: int = 0
     last: UUID | None = None
     left: int = 0
-    held: bool = False
 
 
 class Store(changes.Store, bulk.Store, Protocol):
@@ -118,7 +122,7 @@ class Redriving:
     async def redrive_all(
         self, tenant: str, order: Order, by: By, *, after: UUID | None = None, has_time: Callable[[], bool]
     ) -> Report:
-        """`has_time` is asked after each slice whether to look for more. Raises RequestInvalid."""
+        """`has_time` is asked after each slice, and each part that was tried, whether to go on. Raises RequestInvalid."""
         filter_ = await locate(self._store, tenant, order.filter_)
         found: list[Dead] = []
         passed_over: list[UUID] = []
@@ -133,23 +137,28 @@ class Redriving:
             scan = replace(scan, after=_above(end)) if end else None
             if scan and not has_time():
                 break
-        sent = await self._send_back(tenant, found, order, by)
+        sent = await self._send_back(tenant, found, order, by, has_time)
         stopped = sent.last if sent.left else end
-        remaining = Count(min(sent.left, BOUND), at_least=end is not None or sent.left > BOUND or sent.held)
-        return Report(sent.count, remaining, sum(stopped is None or id_ <= stopped for id_ in passed_over), stopped)
+        remaining = Count(min(sent.left, BOUND), at_least=end is not None or sent.left > BOUND or sent.held > 0)
+        left_out = sum(stopped is None or id_ <= stopped for id_ in passed_over)
+        return Report(sent.count, remaining, left_out + sent.unsendable, stopped, sent.held)
 
-    async def _send_back(self, tenant: str, found: Sequence[Dead], order: Order, by: By) -> _Sent:
+    async def _send_back(
+        self, tenant: str, found: Sequence[Dead], order: Order, by: By, has_time: Callable[[], bool]
+    ) -> _Sent:
         turns = spread(min(order.limit, len(found)), order.spread_over)
         sent = _Sent(left=len(found))
-        # Somebody may have taken some of them meanwhile: then younger ones take their turns.
-        while found and turns:
+        # Some may have been taken meanwhile, or expire before their turns: then younger ones take these.
+        while found and turns and (sent.last is None or has_time()):
             part, found = dict(zip(found, turns, strict=False)), found[len(turns) :]
             last = max(dead.id for dead in part)
             if order.dry_run:
-                return _Sent(len(part), last, len(found))
+                return _Sent(len(part), last=last, left=len(found))
             tried = await self._try(tenant, part, by, pass_locked=True)
             done = {id_ for id_, one in tried.items() if one.obstacle is None}
-            sent = _Sent(sent.count + len(done), last, len(found), sent.held or len(tried) < len(part))
+            unsendable = sum(one.obstacle not in (None, "STATUS") for one in tried.values())
+            held = sent.held + len(part) - len(tried)
+            sent = _Sent(sent.count + len(done), sent.unsendable + unsendable, held, last, len(found))
             turns = [turn for dead, turn in part.items() if dead.id not in done]
         return sent
 

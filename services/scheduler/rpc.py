@@ -146,7 +146,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
     ) -> scheduler_pb2.BulkCancelNotificationsResponse:
         order, reason = messages.bulk_order(request)
         by, half_time = changes.By(_actor(), reason), self._half_time()
-        binding = messages.filter_binding(request.filter)
+        binding = messages.bulk_binding(request)
         before = self._cancellations.place(_tenant(), binding, request.page_token) or NEWEST
         try:
             report = await bulk.cancel(
@@ -171,7 +171,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
     ) -> scheduler_pb2.BulkRedriveNotificationsResponse:
         order, reason = messages.redrive_order(request)
         by, half_time = changes.By(_actor(), reason), self._half_time()
-        binding = messages.filter_binding(request.filter)
+        binding = messages.bulk_binding(request)
         after = self._redrive_pages.place(_tenant(), binding, request.page_token)
         report = await self._redriving.redrive_all(
             _tenant(), order, by, after=after, has_time=lambda: tick() < half_time

@@ -36,6 +36,8 @@ class _Watcher:
         self._told = asyncio.Event()
 
     def tell(self, news: Notification | ApiError) -> None:
+        if isinstance(self._news, Notification) and self._news.status in TERMINAL:
+            return  # how it ended is told, whatever comes after
         if isinstance(news, Notification):
             if news.revision <= self._revision:
                 return

@@ -62,6 +62,20 @@ async def test_what_is_unavailable_is_repeated(server: Scripted, client: Client)
     assert server.asked["ScheduleNotification"] == [REQUEST] * 3
 
 
+async def test_what_takes_so_many_of_what_fits_is_never_repeated_by_itself(server: Scripted, client: Client) -> None:
+    """The answer may be all that was lost, and the same call again takes the next ones."""
+    server.answers("BulkRedriveNotifications", AWAY)
+    server.answers("BulkCancelNotifications", AWAY)
+    with pytest.raises(errors.DatabaseUnavailable):
+        await client.bulk_redrive(NotificationFilter(reference="order"), limit=3)
+    with pytest.raises(errors.DatabaseUnavailable):
+        await client.bulk_cancel(NotificationFilter(reference="order"), limit=3)
+    assert {method: len(asked) for method, asked in server.asked.items()} == {
+        "BulkRedriveNotifications": 1,
+        "BulkCancelNotifications": 1,
+    }
+
+
 async def test_four_times_at_most(server: Scripted, client: Client) -> None:
     server.answers("ScheduleNotification", AWAY)
     with pytest.raises(errors.DatabaseUnavailable) as raised:

@@ -350,11 +350,31 @@ async def beat(notifications: Notifications, *channels: str, phase: str = "RUNNI
     )
 
 
+@pytest.mark.parametrize("what", [waits(), PROCESSING], ids=["what waits at a gate", "what is held past its lease"])
+async def test_a_lane_is_stranded_also_while_only_a_worker_can_bring_back_what_is_there(
+    scheduler: Scheduler, notifications: Notifications, what: dict[str, str]
+) -> None:
+    await fill(notifications, 1, **what)
+    assert await stranded(scheduler) == ["EMAIL"]
+    await beat(notifications, "EMAIL")
+    assert await stranded(scheduler) == []
+
+
+async def test_while_others_have_no_more_than_is_looked_at_of_any_class_a_count_is_exact(
+    scheduler: Scheduler, notifications: Notifications
+) -> None:
+    await notifications.connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ('other')")
+    await fill(notifications, BOUND // 2 + 1, tenant_id="'other'", priority="3")
+    await fill(notifications, BOUND // 2 + 1, tenant_id="'other'", priority="2")
+    await fill(notifications, 1)
+    assert (await lane(scheduler))["due"] == (1, False)
+
+
 async def test_a_lane_is_stranded_while_something_is_due_and_no_worker_serves_it(
     scheduler: Scheduler, notifications: Notifications
 ) -> None:
     await fill(notifications, 1, **LATER)
-    await fill(notifications, 1, **PROCESSING)
+    await fill(notifications, 1, **PROCESSING | {"lease_expires_at": "now() + interval '1 hour'"})
     assert await stranded(scheduler) == []
     await fill(notifications, 1)
     await fill(notifications, 1, channel="'PUSH'", expiries="2")

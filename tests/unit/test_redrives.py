@@ -26,11 +26,15 @@ MINUTE = timedelta(minutes=1)
 
 @dataclass
 class FakeStore:
-    """What fits, slice by slice, oldest first; at its turn `taken` was redriven by another, `held` is locked."""
+    """What fits, slice by slice, oldest first.
+
+    At its turn `taken` was redriven by another, `held` is locked, and `expiring` would expire before it.
+    """
 
     slices: Sequence[Sequence[int]]
     taken: frozenset[int] = frozenset()
     held: frozenset[int] = frozenset()
+    expiring: frozenset[int] = frozenset()
     passed_over: Sequence[int] = ()
     region: str | None = None
     redriven: dict[int, timedelta] = field(default_factory=dict)
@@ -53,10 +57,12 @@ class FakeStore:
         self, tenant: str, turns: Mapping[Dead, timedelta], max_attempts: int, by: By, *, pass_locked: bool
     ) -> Mapping[UUID, Tried]:
         assert (by, max_attempts, pass_locked) == (BY, 5, True)
-        ours = {dead: turn for dead, turn in turns.items() if dead.id.int not in self.taken | self.held}
+        out = self.taken | self.held | self.expiring
+        ours = {dead: turn for dead, turn in turns.items() if dead.id.int not in out}
         self.redriven |= {dead.id.int: turn for dead, turn in ours.items()}
         told = [dead for dead in turns if dead.id.int not in self.held]
-        return {dead.id: Tried("EMAIL", "DEAD_LETTERED", 0, None if dead in ours else "STATUS") for dead in told}
+        against = {id_: "STATUS" for id_ in self.taken} | dict.fromkeys(self.expiring, "EXPIRED")
+        return {dead.id: Tried("EMAIL", "DEAD_LETTERED", 0, against.get(dead.id.int)) for dead in told}
 
 
 async def redrive(
@@ -77,8 +83,20 @@ async def redrive(
 
 async def test_what_somebody_held_makes_the_rest_at_least_and_a_younger_one_takes_its_turn() -> None:
     store = FakeStore([[1, 2, 3, 4]], held=frozenset({2}))
-    assert await redrive(store) == Report(3, Count(0, at_least=True), 0)
+    assert await redrive(store) == Report(3, Count(0, at_least=True), 0, skipped=1)
     assert list(store.redriven) == [1, 3, 4]
+
+
+async def test_what_would_expire_before_its_turn_is_passed_over_and_told() -> None:
+    store = FakeStore([[1, 2, 3, 4]], expiring=frozenset({2, 3}), passed_over=[5])
+    assert await redrive(store) == Report(2, Count(0, at_least=False), 3)
+    assert list(store.redriven) == [1, 4]
+
+
+async def test_a_call_whose_turns_nobody_takes_stops_when_its_time_is_up() -> None:
+    """Or it would try each of thousands by itself."""
+    store = FakeStore([range(1, 1001)], expiring=frozenset(range(1, 1001)))
+    assert await redrive(store, 2, has_time=False) == Report(0, Count(998, at_least=False), 2, UUID(int=2))
 
 
 async def test_the_oldest_are_taken_up_to_the_limit_and_the_rest_is_counted() -> None:
@@ -108,7 +126,7 @@ async def test_a_token_goes_no_lower_than_the_filter_does() -> None:
 
 async def test_where_another_redrove_the_last_ones_it_goes_on_above_them() -> None:
     store = FakeStore([[1, 2], [1001]], taken=frozenset({1, 2}))
-    assert await redrive(store, 1, has_time=False) == Report(0, Count(0, at_least=True), 0, UUID(int=1000))
+    assert await redrive(store, 2, has_time=False) == Report(0, Count(0, at_least=True), 0, UUID(int=1000))
 
 
 async def test_turns_are_spread_over_the_span_by_how_many_there_are() -> None:

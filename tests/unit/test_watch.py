@@ -165,6 +165,16 @@ async def test_who_comes_with_newer_news_is_never_told_older(table: Table, hub: 
             assert await nothing(late)
 
 
+async def test_how_it_ended_is_told_whatever_comes_before_that_is_read(table: Table, hub: Hub) -> None:
+    async with aclosing(hub.watch(FIRST)) as stream:
+        await first(stream)
+        dead = table.change("DEAD_LETTERED")
+        await hub.look()
+        table.change("PENDING")  # redriven
+        await hub.look()
+        assert await first(stream) == dead
+
+
 async def test_a_thousand_watchers_are_one_question(table: Table, hub: Hub) -> None:
     ids = [UUID(int=number) for number in range(1, 1_001)]
     table.rows = {id_: replace(FIRST, id=id_) for id_ in ids}

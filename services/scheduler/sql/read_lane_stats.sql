@@ -1,7 +1,8 @@
--- read_lane_stats: how a tenant's lanes stand. Each count looks at no more than 10,001 entries of a class, so it is
--- exact up to 10,000 and a lower bound beyond, and a flood of urgent ones does not hide how long the others have waited.
+-- read_lane_stats: how a tenant's lanes stand. Each count looks at no more than 10,001 entries of a class (`seen` is of
+-- the class with most), so it is exact up to 10,000 and a lower bound beyond, and a flood of urgent ones does not hide how long the others have waited.
 -- Suspects stand in an index of their own. `lag` is null where others' entries fill what is looked at. A lane is stranded
--- while something is due and no worker serves it that lives (as in read_workers) and takes work. Who waits at a gate is in
+-- while something is due, waits at a gate, or is held past its lease, and no worker serves it that lives (as in
+-- read_workers) and takes work. Who waits at a gate is in
 -- an index of its own, by tenant and then by a limit key, which begins with the channel: so each tenant is looked up by
 -- itself, and others' entries fill nothing.
 --   $1 text  tenant; null: all
@@ -25,19 +26,24 @@ WITH RECURSIVE gated AS (  -- the tenants of whom somebody waits, found by one l
   WHERE w.heartbeat_at > clock_timestamp() - interval '15 seconds' AND w.phase = 'RUNNING'
 )
 SELECT lane.channel, least(gates.seen, 10000) AS waiting, gates.seen > 10000 AS waiting_bounded,
-  least(due.mine, 10000) AS due, due.seen > 10000 AS due_bounded,
-  least(later.mine, 10000) AS scheduled, later.seen > 10000 AS scheduled_bounded,
+  least(due.mine, 10000) AS due, greatest(due.seen, due.mine) > 10000 AS due_bounded,
+  least(later.mine, 10000) AS scheduled, greatest(later.seen, later.mine) > 10000 AS scheduled_bounded,
   least(held.mine, 10000) AS processing, held.seen > 10000 AS processing_bounded,
   CASE WHEN due.oldest IS NULL AND due.seen > 10000 THEN NULL
     ELSE greatest(coalesce(now() - due.oldest, '0'), '0') END AS lag,
-  due.mine > 0 AND NOT EXISTS (SELECT FROM served WHERE served.channel = lane.channel) AS stranded
+  (due.mine > 0 OR gates.seen > 0 OR held.expired > 0)
+    AND NOT EXISTS (SELECT FROM served WHERE served.channel = lane.channel) AS stranded
 FROM (VALUES ('EMAIL'), ('SMS'), ('PUSH')) AS lane (channel)
 CROSS JOIN LATERAL (
-  SELECT count(*) AS seen, count(*) FILTER (WHERE $1::text IS NULL OR n.tenant_id = $1) AS mine,
+  SELECT greatest(
+      count(*) FILTER (WHERE n.class = 3), count(*) FILTER (WHERE n.class = 2), count(*) FILTER (WHERE n.class = 1),
+      count(*) FILTER (WHERE n.class = 0)
+    ) AS seen,
+    count(*) FILTER (WHERE $1::text IS NULL OR n.tenant_id = $1) AS mine,
     min(n.next_attempt_at) FILTER (WHERE $1::text IS NULL OR n.tenant_id = $1) AS oldest
   FROM (
     (
-      SELECT n.tenant_id, n.next_attempt_at
+      SELECT n.tenant_id, n.next_attempt_at, 0 AS class
       FROM notifyqueue.notifications AS n
       WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries >= 2
         AND n.channel = lane.channel AND n.next_attempt_at <= now()
@@ -45,7 +51,7 @@ CROSS JOIN LATERAL (
       LIMIT 10001
     )
     UNION ALL
-    SELECT next.tenant_id, next.next_attempt_at
+    SELECT next.tenant_id, next.next_attempt_at, class.priority
     FROM (VALUES (3), (2), (1)) AS class (priority)
     CROSS JOIN LATERAL (
       SELECT n.tenant_id, n.next_attempt_at
@@ -58,10 +64,14 @@ CROSS JOIN LATERAL (
   ) AS n
 ) AS due
 CROSS JOIN LATERAL (
-  SELECT count(*) AS seen, count(*) FILTER (WHERE $1::text IS NULL OR n.tenant_id = $1) AS mine
+  SELECT greatest(
+      count(*) FILTER (WHERE n.class = 3), count(*) FILTER (WHERE n.class = 2), count(*) FILTER (WHERE n.class = 1),
+      count(*) FILTER (WHERE n.class = 0)
+    ) AS seen,
+    count(*) FILTER (WHERE $1::text IS NULL OR n.tenant_id = $1) AS mine
   FROM (
     (
-      SELECT n.tenant_id
+      SELECT n.tenant_id, 0 AS class
       FROM notifyqueue.notifications AS n
       WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries >= 2
         AND n.channel = lane.channel AND n.next_attempt_at > now()
@@ -69,7 +79,7 @@ CROSS JOIN LATERAL (
       LIMIT 10001
     )
     UNION ALL
-    SELECT next.tenant_id
+    SELECT next.tenant_id, class.priority
     FROM (VALUES (3), (2), (1)) AS class (priority)
     CROSS JOIN LATERAL (
       SELECT n.tenant_id
@@ -82,9 +92,13 @@ CROSS JOIN LATERAL (
   ) AS n
 ) AS later
 CROSS JOIN LATERAL (
-  SELECT count(*) AS seen, count(*) FILTER (WHERE ($1::text IS NULL OR n.tenant_id = $1) AND n.channel = lane.channel) AS mine
+  SELECT count(*) AS seen,
+    count(*) FILTER (WHERE ($1::text IS NULL OR n.tenant_id = $1) AND n.channel = lane.channel) AS mine,
+    count(*) FILTER (
+      WHERE ($1::text IS NULL OR n.tenant_id = $1) AND n.channel = lane.channel AND n.lease_expires_at < now()
+    ) AS expired
   FROM (
-    SELECT n.tenant_id, n.channel
+    SELECT n.tenant_id, n.channel, n.lease_expires_at
     FROM notifyqueue.notifications AS n
     WHERE n.status = 'PROCESSING'
     ORDER BY n.lease_expires_at
