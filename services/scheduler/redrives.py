@@ -58,8 +58,8 @@ class Order(bulk.Order):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How many were redriven, or would be, and how many more fit; and up to the end how many of what fits cannot be, and
-    how many are still to be tried because somebody held them.
+    """How many were redriven, or would be, and how many more fit; and up to the end how many of what fits cannot be,
+    and how many are still to be tried because somebody held them.
     """
 
     redriven: int
@@ -122,7 +122,10 @@ class Redriving:
     async def redrive_all(
         self, tenant: str, order: Order, by: By, *, after: UUID | None = None, has_time: Callable[[], bool]
     ) -> Report:
-        """`has_time` is asked after each slice, and each part that was tried, whether to go on. Raises RequestInvalid."""
+        """`has_time` is asked after each slice, and each part that was tried, whether to go on.
+
+        Raises RequestInvalid.
+        """
         filter_ = await locate(self._store, tenant, order.filter_)
         found: list[Dead] = []
         passed_over: list[UUID] = []

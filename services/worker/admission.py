@@ -40,6 +40,8 @@ class Entry(Enum):
     """It was not ours any more."""
     BUSY = auto()
     """Nothing was decided: somebody else decides about this recipient just now."""
+    FAILED = auto()
+    """Nothing was decided, nor could it be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +74,18 @@ class Admission:
         await self._group.__aexit__()
 
     async def ask(self, claim: Claim) -> Ticket:
-        """Raises nothing but CancelledError. BUSY where it could not be decided for long."""
+        """Raises nothing but CancelledError. BUSY where it could not be decided for PATIENCE."""
         give_up_at = tick() + PATIENCE
         while True:
             try:
                 ticket = await self._group.submit(claim)
             except DatabaseUnavailable:  # it may have been decided: the answer is what failed
                 await asyncio.sleep(OUTAGE_PAUSE * random.uniform(0.5, 1.5))
+                give_up_at = tick() + PATIENCE  # nobody was busy so far
                 continue
             except Exception as error:
                 log.warning("job.not_started", notification_id=str(claim.notification_id), exc_info=error)
-                return Ticket(Entry.BUSY)
+                return Ticket(Entry.FAILED)
             if ticket.entry is not Entry.BUSY or tick() > give_up_at:
                 return ticket
             await asyncio.sleep(PAUSE * random.uniform(0.5, 1.5))

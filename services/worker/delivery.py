@@ -160,9 +160,12 @@ class Delivery:
                 )
                 return None
             if ticket.entry is Entry.BUSY:
+                verdict = unstarted(claim.aged())  # it keeps its place, and has waited long enough
+                break
+            if ticket.entry is Entry.FAILED:
                 verdict = unstarted(claim.aged(), RETURN_DELAY)
                 break
-            if tick() <= ticket.good_until and not claim.aged().overdue:
+            if tick() <= ticket.good_until and not (claim.aged().overdue or self._draining()):
                 return await self._call(running, content)
         if took_slot:
             await self._admission.give_back(claim)

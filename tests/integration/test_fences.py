@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -173,6 +173,23 @@ async def test_an_old_token_changes_nothing_and_writes_no_event(
         assert (await everything(notifications, [ours.notification_id]))["recipient_reservations"] != reserved
     else:
         assert await notifications.get(ours.notification_id) != before_ours
+
+
+async def test_what_goes_back_without_a_call_keeps_its_place_and_what_was_tried_does_not(
+    notifications: Notifications, writers: Writers
+) -> None:
+    first, _ = await notifications.insert("first", due_in=timedelta(hours=-1)), await notifications.insert("second")
+    due = (await notifications.get(first))["next_attempt_at"]
+
+    async def claim_next() -> Claim:
+        (held,) = await claim(writers.store, count=1, token=uuid4(), worker=WORKER)
+        return held
+
+    for verdict in (Later(delay=timedelta(), kind=None, refunded=True), replace(RETRIED, delay=timedelta())):
+        held = await claim_next()
+        assert (held.notification_id, (await notifications.get(first))["next_attempt_at"]) == (first, due)
+        await writers.record([held], verdict)
+    assert (await claim_next()).notification_id != first
 
 
 async def test_an_old_token_finds_nothing_held_and_nothing_recorded(

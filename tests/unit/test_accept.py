@@ -694,7 +694,9 @@ async def test_whose_bucket_somebody_holds_is_sent_back_and_nobody_else(accept: 
     assert store.calls.count("lock_buckets") == 2
 
 
-async def test_whose_limit_is_set_while_another_is_sent_back_is_looked_at_again(accept: Accept, store: FakeStore) -> None:
+async def test_whose_limit_is_set_while_another_is_sent_back_is_looked_at_again(
+    accept: Accept, store: FakeStore
+) -> None:
     store.limits["stuck"], store.buckets["stuck"], store.held = TEN_A_SECOND, NOW, {"stuck"}
     store.before["lock_buckets"] = lambda: store.limits.update(late=TEN_A_SECOND)
     answers = await accept.flush([asked("a", tenant="stuck"), asked("b", tenant="late")])

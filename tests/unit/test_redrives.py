@@ -61,7 +61,7 @@ class FakeStore:
         ours = {dead: turn for dead, turn in turns.items() if dead.id.int not in out}
         self.redriven |= {dead.id.int: turn for dead, turn in ours.items()}
         told = [dead for dead in turns if dead.id.int not in self.held]
-        against = {id_: "STATUS" for id_ in self.taken} | dict.fromkeys(self.expiring, "EXPIRED")
+        against = dict.fromkeys(self.taken, "STATUS") | dict.fromkeys(self.expiring, "EXPIRED")
         return {dead.id: Tried("EMAIL", "DEAD_LETTERED", 0, against.get(dead.id.int)) for dead in told}
 
 

@@ -56,6 +56,8 @@ class Case:
     failures: int = 0
     """Of others, right before."""
     draining: bool = False
+    drains_at_gate: bool = False
+    """It begins while it is asked whether it may start."""
     fence: Fence | None = Fence.PASSED
     """None: it could not be asked."""
     entry: Entry = Entry.STARTS
@@ -77,7 +79,9 @@ REFUNDED = {
     "a drain at the gate": Case(claim=LIMITED, draining=True),
     "somebody holds its row": Case(claim=ONCE, fence=Fence.BUSY),
     "the fence cannot be asked": Case(claim=ONCE, fence=None),
-    "nobody can say whether it may start": Case(claim=LIMITED, entry=Entry.BUSY),
+    "nobody can say whether it may start": Case(claim=LIMITED, entry=Entry.FAILED),
+    "somebody decides about its recipient for long": Case(claim=LIMITED, entry=Entry.BUSY),
+    "a drain while it is asked whether it may start": Case(claim=LIMITED, drains_at_gate=True),
     "out of time before the call": Case(claim=replace(CLAIM, time_left=timedelta())),
     "out of time at the gate": Case(claim=replace(LIMITED, time_left=timedelta())),
     "suppressed": Case(claim=replace(CLAIM, suppressed_by=["OPTED_OUT"])),
@@ -134,6 +138,14 @@ class Surroundings:
 
     case: Case
     verdicts: list[Verdict] = field(default_factory=list)
+    asked: bool = False
+
+    @property
+    def draining(self) -> bool:
+        return self.case.draining or (self.case.drains_at_gate and self.asked)
+
+    async def give_back(self, claim: Claim) -> None:
+        assert claim.limited
 
     async def submit(self, claim: Claim) -> Fence:
         if self.case.fence is None:
@@ -141,6 +153,7 @@ class Surroundings:
         return self.case.fence
 
     async def ask(self, claim: Claim) -> Ticket:
+        self.asked = True
         return Ticket(self.case.entry, good_until=tick() + 60)
 
     async def record(self, claim: Claim, verdict: Verdict) -> bool:
@@ -162,7 +175,10 @@ async def delivered(case: Case) -> tuple[Verdict, bool]:
     surroundings, adapter = Surroundings(case), Adapter(case)
     stub: Any = surroundings
     delivery = Delivery(
-        *(adapter, stub, stub, stub, lane(case)), backoff=Backoff(), deadline=0.01, draining=lambda: case.draining
+        *(adapter, stub, stub, stub, lane(case)),
+        backoff=Backoff(),
+        deadline=0.01,
+        draining=lambda: surroundings.draining,
     )
     claim = replace(case.claim, asked_at=tick())
     await delivery.run(Running(claim, tick(), probe=PROBE if case.probe else None))
@@ -193,4 +209,13 @@ async def test_what_could_not_be_started_comes_back_after_a_while(name: str) -> 
     verdict, called = await delivered(REFUNDED[name])
     assert isinstance(verdict, Later)
     assert verdict.delay >= RETURN_DELAY > timedelta()
+    assert not called
+
+
+@pytest.mark.parametrize(
+    "name", ["somebody decides about its recipient for long", "a drain while it is asked whether it may start"]
+)
+async def test_what_went_to_the_gate_for_nothing_keeps_its_place(name: str) -> None:
+    verdict, called = await delivered(REFUNDED[name])
+    assert verdict == Later(delay=timedelta(), kind=None, refunded=True)
     assert not called

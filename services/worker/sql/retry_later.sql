@@ -1,4 +1,5 @@
--- retry_later: the claims that are still ours go back to PENDING, due after a delay; a lost claim changes nothing.
+-- retry_later: the claims that are still ours go back to PENDING, due after a delay; a lost claim changes nothing. What
+-- made no call and needs no delay keeps its due time, and so its place among those that wait.
 -- Rows are taken as in mark_sent. The attempt, where there was one, goes into the history in the same statement.
 --   $1 uuid[]  notifications, ascending   $2 uuid[]  their claim tokens   $3 interval[]  delays
 --   $4 text[]  provider codes   $5 text[]  what the attempt was; null: no call was made
@@ -26,7 +27,8 @@ WITH held AS MATERIALIZED (
   WHERE held.kind IS NOT NULL
 )
 UPDATE notifyqueue.notifications AS n
-SET status = 'PENDING', next_attempt_at = now() + held.delay,
+SET status = 'PENDING',
+  next_attempt_at = CASE WHEN held.kind IS NULL AND held.delay = '0' THEN n.next_attempt_at ELSE now() + held.delay END,
   attempt_count = n.attempt_count - held.refunded::int, max_attempts = n.max_attempts + held.reconciled::int,
   reconciliation_granted = n.reconciliation_granted OR held.reconciled,
   maybe_delivered = n.maybe_delivered OR coalesce(held.kind = 'ATTEMPT_UNKNOWN', false),
