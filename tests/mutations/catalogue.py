@@ -221,8 +221,14 @@ SECOND_COPY = (
     Mutation(
         "the wait of the sweep after a start of the worker",
         "services/worker/leases.py",
-        {"return time.monotonic() - self._cut_off_at < self.interval": "return False"},
+        {"return self._stood_still or tick() - self._cut_off_at < self.interval": "return False"},
         [f"{RECOVERY}::test_a_worker_that_has_just_started_does_not_sweep_at_once"],
+    ),
+    Mutation(
+        "the wait of the sweep after the worker stood still",
+        "services/worker/leases.py",
+        {"return tick() - self._renewed_at > 2 * self.interval": "return False"},
+        ["tests/integration/test_sweeps.py::test_a_worker_that_stood_still_renews_before_it_sweeps"],
     ),
     Mutation(
         "one reconciliation",
