@@ -196,8 +196,14 @@ SECOND_COPY = (
     Mutation(
         "one suspect at a time",
         "services/worker/lane.py",
-        {"                take_suspect=self._suspects.holder is None,\n": "                take_suspect=True,\n"},
+        {"                take_suspect=take_suspect,\n": "                take_suspect=True,\n"},
         [f"{LANES}::test_of_the_suspects_one_runs_at_a_time"],
+    ),
+    Mutation(
+        "one suspect at a time, over all lanes",
+        "services/worker/lane.py",
+        {"if self._asked or self.holder is not None:": "if self.holder is not None:"},
+        [f"{LANES}::test_lanes_that_claim_at_once_take_one_suspect_between_them"],
     ),
     Mutation(
         "one order of rows",
