@@ -51,6 +51,19 @@ class SuspectSlot:
     """A worker runs one crash suspect at a time, over all lanes: it may take down whatever else runs."""
 
     holder: UUID | None = None
+    _asked = False
+
+    @contextmanager
+    def ask(self) -> Iterator[bool]:
+        """Whether this claim may bring one. As long as it is under way, no other may: its answer may be a suspect."""
+        if self._asked or self.holder is not None:
+            yield False
+            return
+        self._asked = True
+        try:
+            yield True
+        finally:
+            self._asked = False
 
 
 class Lane:
@@ -226,7 +239,8 @@ class Lane:
         return bool(self.settings.aging) and self._claims % LOW_FIRST_EVERY == 0
 
     async def _claim(self, limit: int, *, low_first: bool) -> list[Claim]:
-        with self._token() as token:
+        # Whoever calls starts what it gets in the same step: nothing is awaited between this slot and its holder.
+        with self._token() as token, self._suspects.ask() as take_suspect:
             return await self._store.claim_due(
                 self.settings.channel,
                 limit=limit,
@@ -235,7 +249,7 @@ class Lane:
                 token=token,
                 worker_id=self._worker_id,
                 lease=self.settings.lease,
-                take_suspect=self._suspects.holder is None,
+                take_suspect=take_suspect,
             )
 
     async def _claim_probe(self) -> list[Claim]:

@@ -1,12 +1,12 @@
 """Leases: as long as a worker lives, what it holds stays its own."""
 
-import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Self
 
 from services.worker.claim import Claim
 from services.worker.store import Store
+from shared.clock import tick
 from shared.errors import DatabaseUnavailable
 from shared.loop import Loop
 
@@ -29,7 +29,8 @@ class Leases:
         self._lease = lease
         self._held = held
         self._on_lost = on_lost
-        self._cut_off_at = time.monotonic()  # a process that starts may do so because all were cut off
+        self._cut_off_at = tick()  # a process that starts may do so because all were cut off
+        self._renewed_at = tick()
         self.interval = lease.total_seconds() / RENEWALS_PER_LEASE
         self._loop = Loop("leases", self.renew)
 
@@ -43,11 +44,11 @@ class Leases:
     @property
     def unsettled(self) -> bool:
         """Whether this worker began, or was cut off, less than one renewal ago: others may have been as well."""
-        return time.monotonic() - self._cut_off_at < self.interval
+        return self._stood_still or tick() - self._cut_off_at < self.interval
 
     def cut_off(self) -> None:
         """The database did not answer this worker."""
-        self._cut_off_at = time.monotonic()
+        self._cut_off_at = tick()
 
     async def renew(self) -> float:
         """One turn: answers in how many seconds the next is due."""
@@ -61,4 +62,12 @@ class Leases:
             for claim in claims:
                 if claim.notification_id in lost:
                     self._on_lost(claim)
+        if self._stood_still:
+            self.cut_off()
+        self._renewed_at = tick()
         return self.interval
+
+    @property
+    def _stood_still(self) -> bool:
+        """Whether this process, or its machine, stood still: what expired meanwhile may be its own."""
+        return tick() - self._renewed_at > 2 * self.interval

@@ -121,7 +121,11 @@ class Recording:
             await self._pause()
 
     async def _stands(self, record: Record[Kind]) -> bool:
-        """Whether an earlier try, whose answer was lost, has written it."""
+        """Whether an earlier try, whose answer was lost, has written it. Where no call was made, it would have left
+        nothing to find, and nothing is lost either way.
+        """
+        if not isinstance(record.verdict, Sent) and record.verdict.kind is None:
+            return True
         return record.held.notification_id in await self._store.find_recorded([record])
 
     async def _pause(self) -> None:

@@ -201,6 +201,26 @@ async def test_an_old_token_finds_nothing_held_and_nothing_recorded(
     assert await writers.store.find_recorded([Record(held, RETRIED) for held in lost]) == set()
 
 
+async def test_what_a_sweep_wrote_about_a_claim_is_not_its_record(
+    notifications: Notifications, writers: Writers
+) -> None:
+    """Also where the number of the attempt is the same again, as after a redrive."""
+    await notifications.insert_many(2)
+    unknown = Later(delay=timedelta(), kind="ATTEMPT_UNKNOWN", code="timeout")
+    swept = Later(delay=timedelta(), kind="ATTEMPT_UNKNOWN", code="lease_expired", refunded=True)
+    lost = await claim(writers.store, count=2, token=TOKEN, worker=WORKER)
+    await writers.store.retry_later([Record(held, swept, expired=True) for held in lost])
+    others = await claim(writers.store, count=2, token=uuid4(), worker=WORKER)
+    assert [held.number for held in others] == [held.number for held in lost] == [1, 1]
+    await writers.store.mark_sent([Record(others[0], Sent())])
+    await writers.store.retry_later([Record(others[1], unknown)])
+
+    assert await writers.store.find_recorded([Record(held, Sent()) for held in lost]) == set()
+    assert await writers.store.find_recorded([Record(held, unknown) for held in lost]) == set()
+    assert await writers.store.find_recorded([Record(others[0], Sent())]) == {others[0].notification_id}
+    assert await writers.store.find_recorded([Record(others[1], unknown)]) == {others[1].notification_id}
+
+
 def test_every_statement_that_takes_a_claim_token_is_under_test() -> None:
     takes = {name for name in sql._texts if "claim token" in _promise(sql[name])}
     written = set().union(*(statements for statements, _ in WRITES.values()))

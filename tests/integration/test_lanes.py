@@ -1,5 +1,6 @@
 """Lanes share no fate, and all workers know the same of each: given up once, probed by one, paused by a person."""
 
+import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -9,6 +10,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from services.worker.claim import Claim
 from services.worker.providers import Answer, Outcome
 from services.worker.shared_lane import Probe
 from services.worker.store import LaneLoad, Store
@@ -228,6 +230,33 @@ async def test_of_the_suspects_one_runs_at_a_time(
         await eventually(lambda: len(provider.requests.keys() - suspects) > number)  # noqa: B023  (called at once)
     assert len(suspects & provider.requests.keys()) == 1
     provider.gate.set()
+    await eventually(statuses_are(notifications, SENT=6))
+
+
+async def test_lanes_that_claim_at_once_take_one_suspect_between_them(
+    notifications: Notifications, start_worker: StartWorker, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = ("EMAIL", "SMS", "PUSH")
+    providers = {channel: ScriptedProvider() for channel in channels}
+    for channel, provider in providers.items():
+        provider.gate.clear()
+        await notifications.insert(f"suspect-{channel}", channel=channel, expiries=2)
+        await notifications.insert(f"fresh-{channel}", channel=channel)
+    claim_due, together, first = Store.claim_due, asyncio.Barrier(3), dict[str, list[Claim]]()
+
+    async def meet_and_claim(store: Store, channel: str, **settings: Any) -> list[Claim]:
+        if channel in first:
+            return await claim_due(store, channel, **settings)
+        await together.wait()
+        first[channel] = await claim_due(store, channel, **settings)
+        return first[channel]
+
+    monkeypatch.setattr(Store, "claim_due", meet_and_claim)
+    await start_worker(database_url, providers)
+    await eventually(lambda: len(first) == 3)
+    assert sorted(len(claims) for claims in first.values()) == [1, 1, 2]
+    for provider in providers.values():
+        provider.gate.set()
     await eventually(statuses_are(notifications, SENT=6))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from services.worker.claim import Claim
-from tests.integration.test_worker_faults import Bench, bench, steal
+from tests.integration.test_worker_faults import Bench, bench, lease_end, steal
 from tests.notifications import Notifications
 from tests.waiting import eventually
 
@@ -21,8 +21,10 @@ async def test_a_call_that_may_be_made_only_once_begins_after_its_start_was_writ
     await bench.start()
     await eventually(lambda: len(bench.provider.seen) == 2)
     started = [(await notifications.get(id_))["started_at"] is not None for id_ in (once, usual)]
+    leases = [await lease_end(notifications, id_) for id_ in (once, usual)]
     bench.provider.gate.set()
     assert started == [True, False]
+    assert leases[0] > leases[1]  # claimed by one statement, and renewed by the start
 
 
 async def test_what_was_taken_over_before_its_call_is_not_sent(

@@ -29,7 +29,7 @@ class Clock:
 
     now = 1_000.0
 
-    def monotonic(self) -> float:
+    def tick(self) -> float:
         return self.now
 
 
@@ -60,7 +60,7 @@ class Flaky(WorkerStore):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(leases_module, "time", clock)
+    monkeypatch.setattr(leases_module, "tick", clock.tick)
     return clock
 
 
@@ -143,6 +143,29 @@ async def test_nothing_is_swept_for_one_renewal_after_the_worker_was_cut_off(
     id_ = await notifications.insert("held")
     await let_claims_expire(notifications, store)
     await sweeper.leases.renew()  # it is back: those who were cut off with it have time to say that they live
+    clock.now += sweeper.leases.interval - 0.01
+    await sweeper.recovery.sweep()
+    assert await notifications.status(id_) == "PROCESSING"
+    clock.now += 0.02
+    await sweeper.recovery.sweep()
+    assert await notifications.status(id_) == "PENDING"
+
+
+@pytest.mark.parametrize("first", ["sweep", "renewal"])
+async def test_a_worker_that_stood_still_renews_before_it_sweeps(
+    notifications: Notifications, store: Flaky, clock: Clock, first: str
+) -> None:
+    """The claims that expired meanwhile may be its own, and still running."""
+    sweeper = Sweeper(store)
+    clock.now += sweeper.leases.interval
+    await sweeper.leases.renew()
+    id_ = await notifications.insert("held")
+    await let_claims_expire(notifications, store)
+    clock.now += 2 * sweeper.leases.interval + 0.01
+    if first == "sweep":
+        await sweeper.recovery.sweep()
+        assert await notifications.status(id_) == "PROCESSING"
+    await sweeper.leases.renew()
     clock.now += sweeper.leases.interval - 0.01
     await sweeper.recovery.sweep()
     assert await notifications.status(id_) == "PROCESSING"

@@ -443,6 +443,15 @@ async def test_admission_is_the_start_fence_as_well(notifications: Notifications
     assert (await notifications.get(id_))["started_at"] is not None
 
 
+async def test_admission_renews_the_lease(notifications: Notifications, rig: Rig) -> None:
+    await limit(notifications, 1, HOUR)
+    id_ = await notifications.insert("late", address=HOT)
+    (claim,) = await rig.claim()
+    before = (await notifications.get(id_))["lease_expires_at"]
+    assert (await rig.admission.ask(claim)).entry is Entry.STARTS
+    assert (await notifications.get(id_))["lease_expires_at"] > before
+
+
 async def test_a_slot_that_was_never_used_is_given_back_by_its_holder_only(
     notifications: Notifications, rig: Rig
 ) -> None:

@@ -196,8 +196,14 @@ SECOND_COPY = (
     Mutation(
         "one suspect at a time",
         "services/worker/lane.py",
-        {"                take_suspect=self._suspects.holder is None,\n": "                take_suspect=True,\n"},
+        {"                take_suspect=take_suspect,\n": "                take_suspect=True,\n"},
         [f"{LANES}::test_of_the_suspects_one_runs_at_a_time"],
+    ),
+    Mutation(
+        "one suspect at a time, over all lanes",
+        "services/worker/lane.py",
+        {"if self._asked or self.holder is not None:": "if self.holder is not None:"},
+        [f"{LANES}::test_lanes_that_claim_at_once_take_one_suspect_between_them"],
     ),
     Mutation(
         "one order of rows",
@@ -221,8 +227,14 @@ SECOND_COPY = (
     Mutation(
         "the wait of the sweep after a start of the worker",
         "services/worker/leases.py",
-        {"return time.monotonic() - self._cut_off_at < self.interval": "return False"},
+        {"return self._stood_still or tick() - self._cut_off_at < self.interval": "return False"},
         [f"{RECOVERY}::test_a_worker_that_has_just_started_does_not_sweep_at_once"],
+    ),
+    Mutation(
+        "the wait of the sweep after the worker stood still",
+        "services/worker/leases.py",
+        {"return tick() - self._renewed_at > 2 * self.interval": "return False"},
+        ["tests/integration/test_sweeps.py::test_a_worker_that_stood_still_renews_before_it_sweeps"],
     ),
     Mutation(
         "one reconciliation",
