@@ -20,8 +20,8 @@ MAX_MESSAGE = 4 * 1024 * 1024  # of bytes, either way; as the server has it
 KEY = re.compile(r"[!-~]{1,512}")
 
 # UNAVAILABLE and nothing else. To repeat a call is right for nearly all of them: reads change nothing, cancel, pause
-# and drain change nothing twice, and what is scheduled has an idempotency key, so that a second arrival is answered with
-# what the first one stored. Not for those that take so many of what fits: each arrival takes the next.
+# and drain change nothing twice, and what is scheduled has an idempotency key, so that a second arrival is answered
+# with what the first one stored. Not for those that take so many of what fits: each arrival takes the next.
 # RESOURCE_EXHAUSTED would come back at once to a server that has just said that it has too much to do: gRPC does not
 # look at google.rpc.RetryInfo, which the caller gets as `retry_after`.
 NEVER_REPEATED = ("BulkCancelNotifications", "BulkRedriveNotifications")

@@ -124,7 +124,8 @@ class Recording:
         """Whether an earlier try, whose answer was lost, has written it. Where no call was made, it would have left
         nothing to find, and nothing is lost either way.
         """
-        if not isinstance(record.verdict, Sent) and record.verdict.kind is None:
+        verdict: Verdict = record.verdict
+        if not isinstance(verdict, Sent) and verdict.kind is None:
             return True
         return record.held.notification_id in await self._store.find_recorded([record])
 
