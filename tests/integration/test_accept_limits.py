@@ -21,7 +21,9 @@ from services.scheduler.store import sql
 from shared.database import Database, Executor
 from tests.conftest import login
 from tests.notifications import Notifications
+from tests.templates import NoTemplates
 
+SOON = timedelta(seconds=5)
 Scheduler = scheduler_pb2_grpc.SchedulerStub
 
 
@@ -152,7 +154,9 @@ async def test_without_a_limit_a_group_takes_two_statements_and_no_bucket(
     database_url: str, notifications: Notifications
 ) -> None:
     async with Watched(login(database_url, "scheduler")) as database:
-        accept = Accept(AcceptStore(database), max_attempts=5, on_due=lambda _: None, soon=timedelta(seconds=5))
+        accept = Accept(
+            AcceptStore(database), NoTemplates(), max_attempts=5, on_due=lambda _: None, soon=timedelta(seconds=5)
+        )
         answers = await accept.flush([candidate(asked(f"{number}")) for number in range(500)])
         assert all(isinstance(answer, Accepted) for answer in answers)
         assert database.statements == ["look_up_keys", "insert_notifications"]
@@ -166,7 +170,9 @@ async def test_a_bucket_that_somebody_holds_stops_only_those_who_have_a_limit(
     await notifications.connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ('free')")
     await scheduler.ScheduleNotification(schedule("a"))
     async with Watched(login(database_url, "scheduler")) as database:
-        accept = Accept(AcceptStore(database), max_attempts=5, on_due=lambda _: None, soon=timedelta(seconds=5))
+        accept = Accept(
+            AcceptStore(database), NoTemplates(), max_attempts=5, on_due=lambda _: None, soon=timedelta(seconds=5)
+        )
         async with notifications.connection.transaction():
             await notifications.connection.execute("SELECT FROM notifyqueue.accept_buckets FOR UPDATE")
             call = asyncio.ensure_future(scheduler.ScheduleNotification(schedule("b")))
