@@ -34,6 +34,7 @@ SYNTAX = re.compile(r"unexpected (?:identifier|string|integer|float|end of (?:in
 
 # Where a name stands: the engine says which bytes of a text it could not make anything of.
 PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+FILTERED = re.compile(rf"({PATH.pattern})?\s*\|\s*$")
 NO_SUCH_NAME = "\0"  # no text has one, and no database takes it
 ESCAPED = ".html"  # ends the engine's name of a text in which values are escaped
 
@@ -246,12 +247,34 @@ class Compiled:
             self._run(name, variables)
         except minijinja.TemplateError as error:
             if error.kind == UNDEFINED and error.range:
-                start, end = error.range
-                path = PATH.search(text.source.encode()[start:end].decode(errors="replace"))
-                return path[0] if path else None
+                return _name_at(text.source.encode(), *error.range) or self._unknown(name, variables)
         except Exception:
             return None
         return None
+
+    def _unknown(self, name: str, variables: dict[str, Any]) -> str | None:
+        """Of the names in a text one that is not there, and that the text does not say it can do without."""
+        names = sorted(self._engine.undeclared_variables_in_template(name, nested=True))
+        missing = (path for path in names if not _is_there(variables, path.split(".")))
+        source = self._texts[name].source
+        return next((path for path in missing if not re.search(rf"\b{path}\s*(?:\|\s*d|is\b)", source)), None)
+
+
+def _name_at(source: bytes, start: int, end: int) -> str | None:
+    """The name that the engine means: of a value that was filtered, it shows the filter."""
+    filtered = FILTERED.search(source[:start].decode(errors="replace"))
+    if filtered:
+        return filtered[1]
+    path = PATH.search(source[start:end].decode(errors="replace"))
+    return path[0] if path else None
+
+
+def _is_there(variables: Any, path: list[str]) -> bool:
+    for name in path:
+        if not isinstance(variables, dict) or name not in variables:
+            return False
+        variables = variables[name]
+    return True
 
 
 def _put(variables: dict[str, Any], path: list[str]) -> bool:

@@ -10,6 +10,7 @@ import asyncpg
 import grpc
 import grpc.aio
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 
 from notifyqueue.v1 import (
@@ -94,7 +95,7 @@ async def test_what_was_rendered_is_stored_with_the_version_it_came_from(
     assert (await stubs.scheduler.GetNotification(key)).notification == accepted
     listed = await stubs.scheduler.ListNotifications(scheduler_pb2.ListNotificationsRequest())
     assert list(listed.notifications) == [accepted]
-    moved = scheduler_pb2.RescheduleNotificationRequest(idempotency_key="order-17", delay=timedelta(hours=1))
+    moved = scheduler_pb2.RescheduleNotificationRequest(idempotency_key="order-17", delay=Duration(seconds=3600))
     assert (await stubs.scheduler.RescheduleNotification(moved)).notification.template_version == 1
 
 
