@@ -161,7 +161,6 @@ def _texts(message: Message, content: str | None) -> list[tuple[str, str]]:
     said: Mapping[str, Any] = to_dict(getattr(message, content))
     texts: list[tuple[str, str]] = []
     for name, part in said.items():
-        texts += (
-            [(name, part)] if isinstance(part, str) else [(f"{name}.{entry}", text) for entry, text in part.items()]
-        )
+        entries = {name: part} if isinstance(part, str) else {f"{name}.{entry}": text for entry, text in part.items()}
+        texts += entries.items()
     return [(name, text) for name, text in texts if text]

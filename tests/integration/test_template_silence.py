@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 
@@ -10,9 +11,13 @@ from tests.conftest import login
 from tests.processes import environment, ready, running
 from tests.templates import GREETING, NAME, put, templated
 
-MARKERS = ("mk-text", "mk-value", "mk-header")
+MARKERS = ("mk-text", "mk-value", "mk-header", "990177")
 SAID = {
-    "email": {**GREETING, "html": "mk-text {{ name }} {{ order|int }}", "headers": {"X-A": "mk-header"}},
+    "email": {
+        **GREETING,
+        "html": "mk-text {{ name }} {{ order|int }}{{ order // (order - 990177) }}",
+        "headers": {"X-A": "mk-header"},
+    },
 }
 BAD_TEXTS = (
     *("mk-text {{ 'mk-value' oops", "mk-text {{ mk-value + 1 }}", "{% include 'mk-value' %}"),
@@ -23,6 +28,7 @@ BAD_VARIABLES = (
     '{"name": "mk-value"}',
     '{"order": "1\\nmk-value", "name": 1}',
     '{"order": {"mk": "mk-value"}, "name": ["mk-value"]}',
+    '{"order": 990177, "name": 1}',  # the engine says what it cannot divide
     '{"mk-value',
     '{"mk-value": 1, "mk-value": 2}',
 )
@@ -39,7 +45,7 @@ async def test_no_log_and_no_error_has_what_is_said(database_url: str, tmp_path:
             scheduler = scheduler_pb2_grpc.SchedulerStub(channel)
             await templates.PutTemplate(put(en=SAID))
             await scheduler.ScheduleNotification(templated(variables='{"order": 7, "name": "mk-value"}'))
-            calls = [
+            calls: list[Any] = [
                 *(templates.PutTemplate(put(name="bad", en={"sms": {"text": text}})) for text in BAD_TEXTS),
                 *(
                     templates.RenderTemplate(templates_pb2.RenderTemplateRequest(name=NAME, variables_json=variables))
