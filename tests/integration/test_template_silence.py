@@ -10,15 +10,11 @@ from notifyqueue.v1 import scheduler_pb2_grpc, templates_pb2, templates_pb2_grpc
 from tests.conftest import login
 from tests.processes import environment, ready, running
 from tests.templates import GREETING, NAME, put, templated
+from tests.waiting import eventually
 
 MARKERS = ("mk-text", "mk-value", "mk-header", "990177")
-SAID = {
-    "email": {
-        **GREETING,
-        "html": "mk-text {{ name }} {{ order|int }}{{ order // (order - 990177) }}",
-        "headers": {"X-A": "mk-header"},
-    },
-}
+HTML = "mk-text {{ name }} {{ order|int }}{{ order // (order - 990177) }}"
+SAID = {"email": {**GREETING, "html": HTML, "headers": {"X-A": "mk-header"}}}
 BAD_TEXTS = (
     *("mk-text {{ 'mk-value' oops", "mk-text {{ mk-value + 1 }}", "{% include 'mk-value' %}"),
     *("{{ 'mk-text'|mk }}", "{% mk-value %}", "mk-text {{ 'mk-value'"),
@@ -61,8 +57,9 @@ async def test_no_log_and_no_error_has_what_is_said(database_url: str, tmp_path:
                     await call
                     raise AssertionError("this was to be refused")
                 told.append(f"{await call.details()} {await call.trailing_metadata()}")
-    logged = process.output()
-    assert logged.count("rpc.done") >= len(calls)
+        # A call's line is written once its answer has left.
+        await eventually(lambda: process.output().count("rpc.done") > len(calls))
+        logged = process.output()
     assert len(told) == len(calls)
     for marker in MARKERS:
         assert marker not in logged
