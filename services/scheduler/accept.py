@@ -43,6 +43,7 @@ from shared.errors import (
 Key = tuple[str, str]  # tenant, idempotency key
 
 MAX_ROUNDS = 3
+RENDERED = 8 * 1024  # bytes that a template is taken to come to, before it is known: more than most
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,8 @@ class Candidate:
     def size(self) -> int:
         """Bytes of what may be long, of which a group carries a bounded number."""
         request = self.request
-        variables = request.template.variables if request.template else ""
-        return len(f"{request.address}{request.content}{request.labels}{variables}".encode())
+        variables, to_come = (request.template.variables, RENDERED) if request.template else ("", 0)
+        return to_come + len(f"{request.address}{request.content}{request.labels}{variables}".encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 
 from services.scheduler.accept import Accept, Accepted, Candidate, Facts, Key, Known, candidate, judge_times
 from services.scheduler.limits import Limit
-from services.scheduler.notification import Notification, Request
+from services.scheduler.notification import Notification, Request, TemplateUse
 from shared.errors import (
     AddressSuppressed,
     ApiError,
@@ -621,3 +621,8 @@ async def test_what_an_earlier_round_wrote_is_no_replay_when_a_later_one_loses_t
     assert isinstance(second, Accepted)
     assert (first.replayed, second.replayed) == (True, False)
     assert woken == ["EMAIL"]
+
+
+def test_what_a_template_will_come_to_counts_before_it_is_known() -> None:
+    use = TemplateUse("shipped", None, None, '{"a":"' + "x" * 1_000 + '"}')
+    assert asked(content={}, template=use).size > 9_000
