@@ -114,13 +114,23 @@ class _Items:
 
 
 class _Object(dict[str, Any]):
-    """An object of JSON, which for the engine has the names of its values and none of a Python object's."""
+    """An object of JSON, which for the engine has the names of its values and none of a Python object's.
+
+    It asks for a name first as for a value, then as for an attribute; but for `items` also to see what this is.
+    """
+
+    __slots__ = ("__asked",)
+
+    def __missing__(self, name: str) -> NoReturn:
+        self.__asked = name
+        raise KeyError
 
     def __getattribute__(self, name: str) -> Any:
-        if name == "items":
+        if name == "items" and getattr(self, "_Object__asked", None) != "items":
             return _Items(self)
-        if name.startswith("__"):
+        if name.startswith(("__", "_Object__")):
             return super().__getattribute__(name)
+        self.__asked = ""
         raise AttributeError
 
 

@@ -131,6 +131,12 @@ def test_no_name_of_python_is_a_name_of_an_object(name: str, text: str) -> None:
     failure({"a": {"b": SECRET}}, text="x" + text.replace("NAME", name))
 
 
+@pytest.mark.parametrize("text", ["{% if a.items %}{% endif %}", "{{ a.items|upper }}", "{{ a.b }}{{ a.items }}"])
+def test_a_name_that_the_engine_itself_asks_for_is_missing_like_any_other(text: str) -> None:
+    assert failure({"a": {"b": SECRET}}, text=text).missing == ("a.items",)
+    assert rendered({"a": {"b": 1}}, text="{{ a.items is defined }}{% for k, v in a|items %}{{ k }}{% endfor %}")
+
+
 @pytest.mark.parametrize("name", ["append", "index", "__len__"])
 def test_no_name_of_python_is_a_name_of_a_list(name: str) -> None:
     failure({"a": [SECRET]}, text=f"{{{{ a.{name} }}}}")
