@@ -15,6 +15,7 @@ from sandbox.receiver import Receiver
 from sandbox.server import HttpServer
 from sandbox.settings import PREFIX, Settings
 from sandbox.store import Store
+from sandbox.twilio import Twilio
 from shared import logs
 
 log = structlog.get_logger()
@@ -30,7 +31,7 @@ async def start(settings: Settings, stack: AsyncExitStack) -> tuple[Mailbox, Htt
         await store.put_webhook_secret(RECEIVER, settings.webhook_secret.get_secret_value())
     host = str(settings.listen_host)
     mailbox = await stack.enter_async_context(Mailbox(store, settings.smtp_port, host))
-    services = (Inbox(store), Receiver(store), MockProvider(store, settings.mock_transient_rate))
+    services = (Inbox(store), Receiver(store), MockProvider(store, settings.mock_transient_rate), Twilio(store))
     http = await stack.enter_async_context(HttpServer(settings.http_port, services, host))
     return mailbox, http
 

@@ -50,13 +50,21 @@ class HttpServer:
         await self._runner.cleanup()
 
 
+def refuse(action: Action) -> web.Response:
+    """As nobody in particular does."""
+    headers = {"Retry-After": str(RETRY_AFTER)} if action.code == 429 else None
+    return web.json_response({"error": "scripted"}, status=action.code, headers=headers)
+
+
 async def play(
-    request: web.Request, action: Action, accept: Callable[[], Awaitable[web.StreamResponse]]
+    request: web.Request,
+    action: Action,
+    accept: Callable[[], Awaitable[web.StreamResponse]],
+    refuse: Callable[[Action], web.Response] = refuse,
 ) -> web.StreamResponse:
     """Does as the script says; `accept` takes what the request brought, and answers it."""
     if action.kind is Kind.REFUSE:
-        headers = {"Retry-After": str(RETRY_AFTER)} if action.code == 429 else None
-        return web.json_response({"error": "scripted"}, status=action.code, headers=headers)
+        return refuse(action)
     if action.accepts:
         response = await accept()
         if action.kind is Kind.ACCEPT:

@@ -82,6 +82,26 @@ class Store:
         rows = await self._fetch("list_mock_deliveries", address, key, containing)
         return [row | {"content": json.loads(row["content"])} for row in rows]
 
+    async def add_message(
+        self, server: str, address: str, content: Mapping[str, Any], replaces: str | None = None
+    ) -> int:
+        """The id under which it is kept. What it `replaces` on the device is what has the same key there."""
+        rows = await self._fetch("add_message", server, address, replaces, json.dumps(content))
+        return int(rows[0]["id"])
+
+    async def list_messages(
+        self, server: str | None = None, address: str | None = None, containing: str | None = None
+    ) -> list[Row]:
+        rows = await self._fetch("list_messages", server, address, containing)
+        return [row | {"content": json.loads(row["content"])} for row in rows]
+
+    async def put_answer(self, server: str, key: str, fingerprint: bytes, answer: Mapping[str, Any]) -> None:
+        await self._fetch("put_answer", server, key, fingerprint, json.dumps(answer))
+
+    async def get_answer(self, server: str, key: str) -> Row | None:
+        rows = await self._fetch("get_answer", server, key)
+        return rows[0] | {"answer": json.loads(rows[0]["answer"])} if rows else None
+
     async def put_webhook_secret(self, name: str, secret: str) -> None:
         await self._fetch("put_webhook_secret", name, secret)
 

@@ -5,15 +5,23 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
+from services.worker.providers import twilio_settings
 from services.worker.providers.smtp_settings import SmtpSettings, Tls
+from services.worker.providers.twilio_settings import TwilioSettings
+from services.worker.providers.unconfigured import Missing
 from shared.settings import DAY, PREFIX, YEAR, ProcessSettings, Seconds
 
 CHANNELS = ("EMAIL", "SMS", "PUSH")
 ATTEMPT_FACTOR = 1.5  # an attempt does more than wait for the provider's last answer
 
 
+# The providers that have a method here, and what may be in a file.
+BUILT = ("smtp", "twilio")
+SECRETS = ("twilio_auth_token",)
+
 Concurrency = Annotated[int, Field(ge=1, le=10_000)]
 ProviderTimeout = Annotated[float, Field(gt=0, le=600)]
+Url = Annotated[str, Field(pattern=r"^https?://[^/@?#]+[^@?#]*$")]
 Retained = Annotated[float, Field(ge=0, le=10 * YEAR, allow_inf_nan=False)]
 
 
@@ -51,7 +59,7 @@ class Settings(ProcessSettings):
     """What delivers mail. none: this worker does not."""
     email_provider_timeout: ProviderTimeout = 30.0
     """How long the provider may take for its last answer."""
-    sms_provider: Literal["none", "mock"] = "none"
+    sms_provider: Literal["none", "twilio", "mock"] = "none"
     """What delivers text messages. none: this worker does not."""
     sms_provider_timeout: ProviderTimeout = 10.0
     """How long the provider may take for its last answer."""
@@ -75,6 +83,18 @@ class Settings(ProcessSettings):
     """The username's."""
     smtp_sender: Annotated[str, Field(validate_default=True)] = ""
     """From whom a mail is that names no sender: an address, or `Name <address>`."""
+    twilio_account_sid: str = ""
+    """Of the account that sends: AC and 32 hexadecimal digits."""
+    twilio_api_key_sid: str = ""
+    """An API key to log in with, SK and 32 hexadecimal digits. Default: the account itself."""
+    twilio_auth_token: SecretStr = SecretStr("")
+    """The account's auth token, or the secret of TWILIO_API_KEY_SID."""
+    twilio_auth_token_file: Path | None = None
+    """A file with it, instead of TWILIO_AUTH_TOKEN."""
+    twilio_sender: str = ""
+    """From whom: a number in E.164, a short code, an alphanumeric sender, or a messaging service: MG and 32 digits."""
+    twilio_url: Url = twilio_settings.URL
+    """Where Twilio's API is."""
     mock_url: Annotated[str, Field(pattern=r"^https?://[^/]+")] = "http://127.0.0.1:58080"
     """Where the sandbox is, for the mock provider."""
 
@@ -139,13 +159,23 @@ class Settings(ProcessSettings):
         return self
 
     @model_validator(mode="after")
-    def _smtp_can_work(self) -> Self:
-        if self.email_provider == "smtp":
+    def _secrets_have_one_place(self) -> Self:
+        for name in SECRETS:
+            if getattr(self, name).get_secret_value() and getattr(self, f"{name}_file"):
+                raise ValueError(f"{PREFIX}{name.upper()} and {PREFIX}{name.upper()}_FILE: at most one must be set")
+        return self
+
+    @model_validator(mode="after")
+    def _providers_can_work(self) -> Self:
+        """What is wrong stops the start. What is missing does not: the catalogue sees to that lane."""
+        for name in {self.provider(channel) for channel in CHANNELS} & set(BUILT):
             try:
-                self.smtp()
+                getattr(self, name)()
+            except Missing:
+                pass
             except ValueError as error:
-                name, _, problem = str(error).partition(": ")
-                raise ValueError(f"{PREFIX}SMTP_{name.upper()}: {problem}") from None
+                field, _, problem = str(error).partition(": ")
+                raise ValueError(f"{PREFIX}{name.upper()}_{field.upper()}: {problem}") from None
         return self
 
     def smtp(self) -> SmtpSettings:
@@ -162,3 +192,38 @@ class Settings(ProcessSettings):
             answer_timeout=self.email_provider_timeout,
             max_connections=self.concurrency("EMAIL"),  # a claim is a start: it must not wait for a connection
         )
+
+    def twilio(self) -> TwilioSettings:
+        """Raises Missing, ValueError."""
+        return TwilioSettings(
+            account_sid=self._needed("twilio_account_sid"),
+            secret=self._secret("twilio_auth_token"),
+            sender=self._needed("twilio_sender"),
+            api_key_sid=self.twilio_api_key_sid,
+            url=self.twilio_url,
+            timeout=self.sms_provider_timeout,
+        )
+
+    def _needed(self, name: str) -> str:
+        if not (value := str(getattr(self, name))):
+            raise Missing(name.upper())
+        return value
+
+    def _secret(self, name: str) -> str:
+        """From its variable or its file, which may also come later than this process: then it is missing."""
+        file: Path | None = getattr(self, f"{name}_file")
+        if file is None:
+            return self._needed_secret(name)
+        try:
+            found = file.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            found = ""
+        if not found:
+            raise Missing(f"{name}_file".upper())
+        return found
+
+    def _needed_secret(self, name: str) -> str:
+        secret: SecretStr = getattr(self, name)
+        if not (value := secret.get_secret_value().strip()):
+            raise Missing(name.upper())
+        return value
