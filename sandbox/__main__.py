@@ -12,6 +12,7 @@ from sandbox.inbox import Inbox
 from sandbox.mailbox import Mailbox
 from sandbox.mock_provider import MockProvider
 from sandbox.receiver import Receiver
+from sandbox.resend import Resend
 from sandbox.server import HttpServer
 from sandbox.settings import PREFIX, Settings
 from sandbox.store import Store
@@ -31,7 +32,8 @@ async def start(settings: Settings, stack: AsyncExitStack) -> tuple[Mailbox, Htt
         await store.put_webhook_secret(RECEIVER, settings.webhook_secret.get_secret_value())
     host = str(settings.listen_host)
     mailbox = await stack.enter_async_context(Mailbox(store, settings.smtp_port, host))
-    services = (Inbox(store), Receiver(store), MockProvider(store, settings.mock_transient_rate), Twilio(store))
+    mock = MockProvider(store, settings.mock_transient_rate)
+    services = (Inbox(store), Receiver(store), mock, Resend(store), Twilio(store))
     http = await stack.enter_async_context(HttpServer(settings.http_port, services, host))
     return mailbox, http
 

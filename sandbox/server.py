@@ -4,7 +4,7 @@ A new one is a class with a store and a method `routes`, and a line in `__main__
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from json import dumps
 from typing import Any, Protocol, Self
@@ -76,8 +76,8 @@ async def play(
     raise web.HTTPServiceUnavailable
 
 
-def answer(value: object, status: int = 200) -> web.Response:
-    return web.json_response(value, status=status, dumps=lambda value: dumps(value, default=_plain))
+def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.json_response(value, status=status, headers=headers, dumps=lambda value: dumps(value, default=_plain))
 
 
 async def _stop(app: web.Application) -> None:

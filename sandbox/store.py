@@ -72,6 +72,11 @@ class Store:
     ) -> list[Row]:
         return await self._fetch("list_mails", address, delivery_key, containing)
 
+    async def get_raw_mail(self, number: int) -> bytes:
+        """Raises LookupError."""
+        rows = await self._fetch("get_raw_mail", number)
+        return bytes(rows[0]["raw"])
+
     async def add_mock_delivery(self, key: UUID, channel: str, address: str, content: Mapping[str, Any]) -> int:
         rows = await self._fetch("add_mock_delivery", key, channel, address, json.dumps(content))
         return int(rows[0]["deliveries"])

@@ -6,6 +6,8 @@ from datetime import timedelta
 
 from services.worker.providers import Answer, Provider
 from services.worker.providers.mock import THROTTLED_REST, Mock, MockSettings
+from services.worker.providers.resend import Resend
+from services.worker.providers.resend_settings import ResendSettings
 from services.worker.providers.twilio import Twilio
 from services.worker.providers.twilio_settings import TwilioSettings
 
@@ -39,10 +41,16 @@ def _mock(url: str, timeout: float) -> Provider:
     return Mock(MockSettings(url=url, timeout=timeout), "SMS")
 
 
+def _resend(url: str, timeout: float) -> Provider:
+    return Resend(ResendSettings(api_key=SECRET, sender="us@example.com", url=url, timeout=timeout))
+
+
+MAIL = {"subject": "mk-subject", "text": "mk-body"}
 TEXT = {"text": "mk-body"}
 
 KINDS = (
     Kind("mock", "SMS", _mock, "+447700900123", TEXT, throttled_rest=THROTTLED_REST, malformed=Answer.ACCEPTED),
+    Kind("resend", "EMAIL", _resend, "mk-local@example.com", MAIL),
     Kind("twilio", "SMS", _twilio, "+447700900123", TEXT),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}

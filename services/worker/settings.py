@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from services.worker.providers import twilio_settings
+from services.worker.providers import resend_settings, twilio_settings
+from services.worker.providers.resend_settings import ResendSettings
 from services.worker.providers.smtp_settings import SmtpSettings, Tls
 from services.worker.providers.twilio_settings import TwilioSettings
 from services.worker.providers.unconfigured import Missing
@@ -16,8 +17,8 @@ ATTEMPT_FACTOR = 1.5  # an attempt does more than wait for the provider's last a
 
 
 # The providers that have a method here, and what may be in a file.
-BUILT = ("smtp", "twilio")
-SECRETS = ("twilio_auth_token",)
+BUILT = ("smtp", "resend", "twilio")
+SECRETS = ("resend_api_key", "twilio_auth_token")
 
 Concurrency = Annotated[int, Field(ge=1, le=10_000)]
 ProviderTimeout = Annotated[float, Field(gt=0, le=600)]
@@ -55,7 +56,7 @@ class Settings(ProcessSettings):
     """While a lane's breaker is open: how long until one notification is sent as a probe; doubled while it fails."""
     probe_cap: Annotated[float, Field(gt=0, le=3600, validate_default=True)] = 60.0
     """The longest delay between probes."""
-    email_provider: Literal["none", "smtp", "mock"] = "smtp"
+    email_provider: Literal["none", "smtp", "resend", "mock"] = "smtp"
     """What delivers mail. none: this worker does not."""
     email_provider_timeout: ProviderTimeout = 30.0
     """How long the provider may take for its last answer."""
@@ -83,6 +84,14 @@ class Settings(ProcessSettings):
     """The username's."""
     smtp_sender: Annotated[str, Field(validate_default=True)] = ""
     """From whom a mail is that names no sender: an address, or `Name <address>`."""
+    resend_api_key: SecretStr = SecretStr("")
+    """Of the account that sends."""
+    resend_api_key_file: Path | None = None
+    """A file with it, instead of RESEND_API_KEY."""
+    resend_sender: str = ""
+    """From whom a mail is that names no sender: an address, or `Name <address>`, of a domain that is verified."""
+    resend_url: Url = resend_settings.URL
+    """Where Resend's API is."""
     twilio_account_sid: str = ""
     """Of the account that sends: AC and 32 hexadecimal digits."""
     twilio_api_key_sid: str = ""
@@ -191,6 +200,15 @@ class Settings(ProcessSettings):
             prepare_timeout=self.attempt_deadline("EMAIL") - self.email_provider_timeout,
             answer_timeout=self.email_provider_timeout,
             max_connections=self.concurrency("EMAIL"),  # a claim is a start: it must not wait for a connection
+        )
+
+    def resend(self) -> ResendSettings:
+        """Raises Missing, ValueError."""
+        return ResendSettings(
+            api_key=self._secret("resend_api_key"),
+            sender=self._needed("resend_sender"),
+            url=self.resend_url,
+            timeout=self.email_provider_timeout,
         )
 
     def twilio(self) -> TwilioSettings:

@@ -36,6 +36,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
         ((answer(500),), "500"),
         ((answer(502, b"<html>Bad gateway</html>"),), "502"),
         ((answer(504, b""),), "504"),
+        ((answer(600),), "600"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

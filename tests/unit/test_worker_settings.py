@@ -50,7 +50,12 @@ TWILIO: dict[str, object] = {
     "twilio_auth_token": SecretStr("mk-token"),
     "twilio_sender": "+15005550006",
 }
-COMPLETE: dict[str, dict[str, object]] = {"SMS": TWILIO}
+RESEND: dict[str, object] = {
+    "email_provider": "resend",
+    "resend_api_key": SecretStr("mk-key"),
+    "resend_sender": "Us <us@example.com>",
+}
+COMPLETE: dict[str, dict[str, object]] = {"EMAIL": RESEND, "SMS": TWILIO}
 
 
 @pytest.mark.parametrize("channel", COMPLETE)
@@ -91,11 +96,14 @@ def test_a_secret_can_be_in_a_file(tmp_path: Path) -> None:
         ("twilio_api_key_sid", "mk-sid"),
         ("twilio_sender", "mk-sender too long"),
         ("twilio_url", "http://mk-host.example"),
+        ("resend_api_key", "mk key"),
+        ("resend_sender", "mk-nowhere"),
+        ("resend_url", "http://mk-host.example"),
     ],
 )
 def test_what_is_malformed_stops_the_start_and_is_named_without_its_value(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"{PREFIX}{name.upper()}") as refused:
-        make(**TWILIO | {name: value})
+        make(**RESEND | TWILIO | {name: value})
     assert "mk-" not in str(refused.value)
 
 

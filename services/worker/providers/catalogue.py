@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from services.worker.providers import Provider
 from services.worker.providers.mock import Mock, MockSettings
+from services.worker.providers.resend import Resend
 from services.worker.providers.smtp import Smtp
 from services.worker.providers.twilio import Twilio
 from services.worker.providers.unconfigured import Missing, Unconfigured
@@ -30,6 +31,7 @@ def _mock(settings: Settings, channel: str) -> Provider:
 
 MAKERS: Mapping[str, Callable[[Settings, str], Provider]] = {
     "smtp": lambda settings, _: Smtp(settings.smtp()),
+    "resend": lambda settings, _: Resend(settings.resend()),
     "twilio": lambda settings, _: Twilio(settings.twilio()),
     "mock": _mock,
 }
