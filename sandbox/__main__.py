@@ -8,12 +8,13 @@ from contextlib import AsyncExitStack
 import structlog
 from pydantic import ValidationError
 
+from sandbox.fcm import Fcm
 from sandbox.inbox import Inbox
 from sandbox.mailbox import Mailbox
 from sandbox.mock_provider import MockProvider
 from sandbox.receiver import Receiver
 from sandbox.resend import Resend
-from sandbox.server import HttpServer
+from sandbox.server import HttpServer, Service
 from sandbox.settings import PREFIX, Settings
 from sandbox.store import Store
 from sandbox.twilio import Twilio
@@ -33,7 +34,9 @@ async def start(settings: Settings, stack: AsyncExitStack) -> tuple[Mailbox, Htt
     host = str(settings.listen_host)
     mailbox = await stack.enter_async_context(Mailbox(store, settings.smtp_port, host))
     mock = MockProvider(store, settings.mock_transient_rate)
-    services = (Inbox(store), Receiver(store), mock, Resend(store), Twilio(store))
+    services: list[Service] = [Inbox(store), Receiver(store), mock, Resend(store), Twilio(store)]
+    if settings.fcm_credentials_file:
+        services.append(Fcm(store, settings.fcm_credentials_file.read_text()))
     http = await stack.enter_async_context(HttpServer(settings.http_port, services, host))
     return mailbox, http
 

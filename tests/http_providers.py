@@ -1,10 +1,14 @@
 """The providers that speak HTTP, as the tests need them that hold for each."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from sandbox import service_account
 from services.worker.providers import Answer, Provider
+from services.worker.providers.fcm import Fcm
+from services.worker.providers.fcm_codes import QUOTA_REST
+from services.worker.providers.fcm_settings import FcmSettings, ServiceAccount
 from services.worker.providers.mock import THROTTLED_REST, Mock, MockSettings
 from services.worker.providers.resend import Resend
 from services.worker.providers.resend_settings import ResendSettings
@@ -45,6 +49,15 @@ def _resend(url: str, timeout: float) -> Provider:
     return Resend(ResendSettings(api_key=SECRET, sender="us@example.com", url=url, timeout=timeout))
 
 
+ACCOUNT = service_account.make("https://127.0.0.1/token")
+
+
+def _fcm(url: str, timeout: float) -> Provider:
+    account = replace(ServiceAccount.parse(ACCOUNT), token_url=f"{url}/token")
+    return Fcm(FcmSettings(account=account, url=url, timeout=timeout, token_timeout=30.0))
+
+
+PUSH = {"title": "mk-title", "body": "mk-body", "data": {"mk-key": "mk-value"}}
 MAIL = {"subject": "mk-subject", "text": "mk-body"}
 TEXT = {"text": "mk-body"}
 
@@ -52,5 +65,6 @@ KINDS = (
     Kind("mock", "SMS", _mock, "+447700900123", TEXT, throttled_rest=THROTTLED_REST, malformed=Answer.ACCEPTED),
     Kind("resend", "EMAIL", _resend, "mk-local@example.com", MAIL),
     Kind("twilio", "SMS", _twilio, "+447700900123", TEXT),
+    Kind("fcm", "PUSH", _fcm, "mk-token", PUSH, away=Answer.TRANSIENT, throttled_rest=QUOTA_REST),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}

@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from services.worker.providers import resend_settings, twilio_settings
+from services.worker.providers import fcm_settings, resend_settings, twilio_settings
+from services.worker.providers.fcm_settings import FcmSettings, ServiceAccount
 from services.worker.providers.resend_settings import ResendSettings
 from services.worker.providers.smtp_settings import SmtpSettings, Tls
 from services.worker.providers.twilio_settings import TwilioSettings
@@ -17,8 +18,8 @@ ATTEMPT_FACTOR = 1.5  # an attempt does more than wait for the provider's last a
 
 
 # The providers that have a method here, and what may be in a file.
-BUILT = ("smtp", "resend", "twilio")
-SECRETS = ("resend_api_key", "twilio_auth_token")
+BUILT = ("smtp", "resend", "twilio", "fcm")
+SECRETS = ("resend_api_key", "twilio_auth_token", "fcm_credentials")
 
 Concurrency = Annotated[int, Field(ge=1, le=10_000)]
 ProviderTimeout = Annotated[float, Field(gt=0, le=600)]
@@ -64,7 +65,7 @@ class Settings(ProcessSettings):
     """What delivers text messages. none: this worker does not."""
     sms_provider_timeout: ProviderTimeout = 10.0
     """How long the provider may take for its last answer."""
-    push_provider: Literal["none", "mock"] = "none"
+    push_provider: Literal["none", "fcm", "mock"] = "none"
     """What delivers push messages. none: this worker does not."""
     push_provider_timeout: ProviderTimeout = 10.0
     """How long the provider may take for its last answer."""
@@ -104,6 +105,14 @@ class Settings(ProcessSettings):
     """From whom: a number in E.164, a short code, an alphanumeric sender, or a messaging service: MG and 32 digits."""
     twilio_url: Url = twilio_settings.URL
     """Where Twilio's API is."""
+    fcm_credentials: SecretStr = SecretStr("")
+    """The key of a service account that may send, in JSON, as Google gives it."""
+    fcm_credentials_file: Path | None = None
+    """A file with it, instead of FCM_CREDENTIALS."""
+    fcm_project: str = ""
+    """The id of the Firebase project. Default: the service account's."""
+    fcm_url: Url = fcm_settings.URL
+    """Where FCM's API is."""
     mock_url: Annotated[str, Field(pattern=r"^https?://[^/]+")] = "http://127.0.0.1:58080"
     """Where the sandbox is, for the mock provider."""
 
@@ -220,6 +229,16 @@ class Settings(ProcessSettings):
             api_key_sid=self.twilio_api_key_sid,
             url=self.twilio_url,
             timeout=self.sms_provider_timeout,
+        )
+
+    def fcm(self) -> FcmSettings:
+        """Raises Missing, ValueError."""
+        return FcmSettings(
+            account=ServiceAccount.parse(self._secret("fcm_credentials")),
+            project=self.fcm_project,
+            url=self.fcm_url,
+            timeout=self.push_provider_timeout,
+            token_timeout=self.attempt_deadline("PUSH") - self.push_provider_timeout,
         )
 
     def _needed(self, name: str) -> str:

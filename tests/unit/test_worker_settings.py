@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from sandbox import service_account
 from services.worker.providers.catalogue import choose_providers
 from services.worker.providers.unconfigured import Unconfigured
 from services.worker.settings import Settings
@@ -55,7 +56,11 @@ RESEND: dict[str, object] = {
     "resend_api_key": SecretStr("mk-key"),
     "resend_sender": "Us <us@example.com>",
 }
-COMPLETE: dict[str, dict[str, object]] = {"EMAIL": RESEND, "SMS": TWILIO}
+FCM: dict[str, object] = {
+    "push_provider": "fcm",
+    "fcm_credentials": SecretStr(service_account.make("https://mk-google.example/token")),
+}
+COMPLETE: dict[str, dict[str, object]] = {"EMAIL": RESEND, "SMS": TWILIO, "PUSH": FCM}
 
 
 @pytest.mark.parametrize("channel", COMPLETE)
@@ -99,11 +104,14 @@ def test_a_secret_can_be_in_a_file(tmp_path: Path) -> None:
         ("resend_api_key", "mk key"),
         ("resend_sender", "mk-nowhere"),
         ("resend_url", "http://mk-host.example"),
+        ("fcm_credentials", SecretStr('{"private_key": "mk-key"}')),
+        ("fcm_project", "mk/project"),
+        ("fcm_url", "http://mk-host.example"),
     ],
 )
-def test_what_is_malformed_stops_the_start_and_is_named_without_its_value(name: str, value: str) -> None:
+def test_what_is_malformed_stops_the_start_and_is_named_without_its_value(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{PREFIX}{name.upper()}") as refused:
-        make(**RESEND | TWILIO | {name: value})
+        make(**RESEND | TWILIO | FCM | {name: value})
     assert "mk-" not in str(refused.value)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from services.worker.providers import Provider
+from services.worker.providers.fcm import Fcm
 from services.worker.providers.mock import Mock, MockSettings
 from services.worker.providers.resend import Resend
 from services.worker.providers.smtp import Smtp
@@ -33,5 +34,6 @@ MAKERS: Mapping[str, Callable[[Settings, str], Provider]] = {
     "smtp": lambda settings, _: Smtp(settings.smtp()),
     "resend": lambda settings, _: Resend(settings.resend()),
     "twilio": lambda settings, _: Twilio(settings.twilio()),
+    "fcm": lambda settings, _: Fcm(settings.fcm()),
     "mock": _mock,
 }
