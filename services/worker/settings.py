@@ -7,6 +7,8 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_va
 
 from services.worker.providers import fcm_settings, resend_settings, twilio_settings
 from services.worker.providers.fcm_settings import FcmSettings, ServiceAccount
+from services.worker.providers.http import CONNECT_TIMEOUT
+from services.worker.providers.remote_settings import RemoteSettings
 from services.worker.providers.resend_settings import ResendSettings
 from services.worker.providers.smtp_settings import SmtpSettings, Tls
 from services.worker.providers.twilio_settings import TwilioSettings
@@ -19,7 +21,7 @@ ATTEMPT_FACTOR = 1.5  # an attempt does more than wait for the provider's last a
 
 # The providers that have a method here, and what may be in a file.
 BUILT = ("smtp", "resend", "twilio", "fcm")
-SECRETS = ("resend_api_key", "twilio_auth_token", "fcm_credentials")
+SECRETS = ("resend_api_key", "twilio_auth_token", "fcm_credentials", "remote_token")
 
 Concurrency = Annotated[int, Field(ge=1, le=10_000)]
 ProviderTimeout = Annotated[float, Field(gt=0, le=600)]
@@ -57,15 +59,15 @@ class Settings(ProcessSettings):
     """While a lane's breaker is open: how long until one notification is sent as a probe; doubled while it fails."""
     probe_cap: Annotated[float, Field(gt=0, le=3600, validate_default=True)] = 60.0
     """The longest delay between probes."""
-    email_provider: Literal["none", "smtp", "resend", "mock"] = "smtp"
+    email_provider: Literal["none", "smtp", "resend", "remote", "mock"] = "smtp"
     """What delivers mail. none: this worker does not."""
     email_provider_timeout: ProviderTimeout = 30.0
     """How long the provider may take for its last answer."""
-    sms_provider: Literal["none", "twilio", "mock"] = "none"
+    sms_provider: Literal["none", "twilio", "remote", "mock"] = "none"
     """What delivers text messages. none: this worker does not."""
     sms_provider_timeout: ProviderTimeout = 10.0
     """How long the provider may take for its last answer."""
-    push_provider: Literal["none", "fcm", "mock"] = "none"
+    push_provider: Literal["none", "fcm", "remote", "mock"] = "none"
     """What delivers push messages. none: this worker does not."""
     push_provider_timeout: ProviderTimeout = 10.0
     """How long the provider may take for its last answer."""
@@ -113,6 +115,20 @@ class Settings(ProcessSettings):
     """The id of the Firebase project. Default: the service account's."""
     fcm_url: Url = fcm_settings.URL
     """Where FCM's API is."""
+    email_remote_address: str = ""
+    """address:port of the Provider service that delivers mail."""
+    sms_remote_address: str = ""
+    """Likewise, text messages."""
+    push_remote_address: str = ""
+    """Likewise, push messages."""
+    remote_tls: Literal["none", "tls"] = "tls"
+    """How these are spoken to."""
+    remote_ca_file: Path | None = None
+    """Authorities to trust there, in PEM, instead of the system's."""
+    remote_token: SecretStr = SecretStr("")
+    """Sent to them as a bearer token. Default: none is."""
+    remote_token_file: Path | None = None
+    """A file with it, instead of REMOTE_TOKEN."""
     mock_url: Annotated[str, Field(pattern=r"^https?://[^/]+")] = "http://127.0.0.1:58080"
     """Where the sandbox is, for the mock provider."""
 
@@ -186,14 +202,19 @@ class Settings(ProcessSettings):
     @model_validator(mode="after")
     def _providers_can_work(self) -> Self:
         """What is wrong stops the start. What is missing does not: the catalogue sees to that lane."""
-        for name in {self.provider(channel) for channel in CHANNELS} & set(BUILT):
+        for channel in CHANNELS:
+            name = self.provider(channel)
             try:
-                getattr(self, name)()
+                if name == "remote":
+                    self.remote(channel)
+                elif name in BUILT:
+                    getattr(self, name)()
             except Missing:
                 pass
             except ValueError as error:
                 field, _, problem = str(error).partition(": ")
-                raise ValueError(f"{PREFIX}{name.upper()}_{field.upper()}: {problem}") from None
+                of = f"{channel}_{name}" if field == "address" else name
+                raise ValueError(f"{PREFIX}{of.upper()}_{field.upper()}: {problem}") from None
         return self
 
     def smtp(self) -> SmtpSettings:
@@ -239,6 +260,19 @@ class Settings(ProcessSettings):
             url=self.fcm_url,
             timeout=self.push_provider_timeout,
             token_timeout=self.attempt_deadline("PUSH") - self.push_provider_timeout,
+        )
+
+    def remote(self, channel: str) -> RemoteSettings:
+        """Raises Missing, ValueError."""
+        has_token = self.remote_token_file or self.remote_token.get_secret_value()
+        timeout = self.provider_timeout(channel)
+        return RemoteSettings(
+            address=self._needed(f"{channel.lower()}_remote_address"),
+            tls=self.remote_tls == "tls",
+            ca_file=self.remote_ca_file,
+            token=self._secret("remote_token") if has_token else "",
+            timeout=timeout,
+            connect_timeout=min(CONNECT_TIMEOUT, self.attempt_deadline(channel) - timeout),
         )
 
     def _needed(self, name: str) -> str:

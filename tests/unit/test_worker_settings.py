@@ -123,3 +123,20 @@ def test_a_provider_that_is_not_chosen_needs_nothing() -> None:
 def test_settings_show_no_secret(channel: str) -> None:
     settings = make(**COMPLETE[channel])
     assert "mk-" not in repr(settings) + str(settings)
+
+
+def test_any_lane_can_be_delivered_by_somebody_elses_service() -> None:
+    everywhere = {f"{channel}_provider": "remote" for channel in ("email", "sms", "push")}
+    addresses = {f"{channel}_remote_address": f"{channel}.example:50051" for channel in ("email", "sms", "push")}
+    settings = make(**everywhere, **addresses, remote_token=SecretStr("mk-token"))
+    assert {provider.name for provider in choose_providers(settings).values()} == {"remote"}
+    assert settings.remote("PUSH").address == "push.example:50051"
+    assert (settings.remote("SMS").token, settings.remote("SMS").tls) == ("mk-token", True)
+    lacking = choose_providers(make(**everywhere, **addresses | {"sms_remote_address": ""}))
+    assert isinstance(lacking["SMS"], Unconfigured)
+    assert lacking["SMS"].setting == "SMS_REMOTE_ADDRESS"
+    assert lacking["PUSH"].name == "remote"
+    with pytest.raises(ValueError, match=f"{PREFIX}SMS_REMOTE_ADDRESS"):
+        make(**everywhere, **addresses | {"sms_remote_address": "mk-host"})
+    with pytest.raises(ValueError, match=f"{PREFIX}REMOTE_TLS"):
+        make(**everywhere, **addresses, remote_token=SecretStr("mk-token"), remote_tls="none")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from services.worker.providers import Provider
 from services.worker.providers.fcm import Fcm
 from services.worker.providers.mock import Mock, MockSettings
+from services.worker.providers.remote import Remote
 from services.worker.providers.resend import Resend
 from services.worker.providers.smtp import Smtp
 from services.worker.providers.twilio import Twilio
@@ -35,5 +36,6 @@ MAKERS: Mapping[str, Callable[[Settings, str], Provider]] = {
     "resend": lambda settings, _: Resend(settings.resend()),
     "twilio": lambda settings, _: Twilio(settings.twilio()),
     "fcm": lambda settings, _: Fcm(settings.fcm()),
+    "remote": lambda settings, channel: Remote(settings.remote(channel), channel),
     "mock": _mock,
 }
