@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
+from uuid import uuid4
 
 from aiohttp import web
 from cryptography.exceptions import InvalidSignature
@@ -20,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from sandbox import scripts
 from sandbox.scripts import ACCEPT, Action, Kind
-from sandbox.server import answer, play
+from sandbox.server import RETRY_AFTER, answer, play
 from sandbox.service_account import Verifier
 from sandbox.store import Store
 
@@ -50,7 +51,11 @@ ERRORS = {
     "device_quota_exceeded": (429, "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "Message rate exceeded."),
     "internal": (500, "INTERNAL", "INTERNAL", "Internal error encountered."),
     "unavailable": (503, "UNAVAILABLE", "UNAVAILABLE", "The service is currently unavailable."),
+    # With a time to come back at, which FCM may name.
+    "throttle": (429, "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "Quota exceeded for the project."),
+    "down": (503, "UNAVAILABLE", "UNAVAILABLE", "The service is currently unavailable."),
 }
+TIMED = ("throttle", "down")
 DETAILS: Mapping[str, list[dict[str, Any]]] = {
     "invalid_field": [{"@type": BAD_REQUEST, "fieldViolations": [{"field": "message.data[0].value"}]}],
     "device_quota_exceeded": [
@@ -67,8 +72,6 @@ WORDS: scripts.Words = {
     **{word: error(word) for word in ERRORS},
     "bounce": error("unregistered"),
     "reject": error("invalid_field"),
-    "throttle": error("quota_exceeded"),
-    "down": error("unavailable"),
     "invalid": error("invalid_token"),
 }
 
@@ -152,7 +155,7 @@ class Fcm:
         if request.match_info["project"] != self._verifier.project:
             return error("permission_denied")
         if time.monotonic() < self._down_until:
-            return error("unavailable")
+            return error("down")
         if len(json.dumps([push.notification, push.data]).encode()) > MAX_PAYLOAD:
             return error("invalid_field")
         return None
@@ -163,8 +166,9 @@ class Fcm:
 
     async def _accept(self, push: Push, key: str | None) -> web.Response:
         content = {**push.notification, "data": push.data}
-        number = await self._store.add_message(SERVER, push.token, content, replaces=key)
-        return answer({"name": f"projects/{self._verifier.project}/messages/{number}"})
+        name = f"projects/{self._verifier.project}/messages/{uuid4().hex}"
+        await self._store.add_message(SERVER, push.token, content, taken_as=name, replaces=key)
+        return answer({"name": name})
 
     def _is_ours(self, assertion: str, url: str) -> bool:
         """Whether it is a JWT of our account, signed by its key, for this endpoint and now."""
@@ -185,9 +189,8 @@ def refuse(action: Action) -> web.Response:
     details = list(DETAILS.get(action.status, ()))
     if own:
         details.insert(0, {"@type": FCM_ERROR, "errorCode": own})
-    return answer(
-        {"error": {"code": code, "message": message, "status": status, "details": details}}, status=action.code
-    )
+    body = {"error": {"code": code, "message": message, "status": status, "details": details}}
+    return answer(body, code, {"Retry-After": str(RETRY_AFTER)} if action.status in TIMED else None)
 
 
 def _decoded(text: str) -> bytes:

@@ -53,6 +53,7 @@ CREATE TABLE IF NOT EXISTS sandbox.messages (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   server text NOT NULL,
   address text NOT NULL,
+  taken_as text NOT NULL,
   replaces text,
   content jsonb NOT NULL,
   deliveries int NOT NULL DEFAULT 1,

@@ -88,11 +88,10 @@ class Store:
         return [row | {"content": json.loads(row["content"])} for row in rows]
 
     async def add_message(
-        self, server: str, address: str, content: Mapping[str, Any], replaces: str | None = None
-    ) -> int:
-        """The id under which it is kept. What it `replaces` on the device is what has the same key there."""
-        rows = await self._fetch("add_message", server, address, replaces, json.dumps(content))
-        return int(rows[0]["id"])
+        self, server: str, address: str, content: Mapping[str, Any], *, taken_as: str, replaces: str | None = None
+    ) -> None:
+        """`taken_as` is the id that was answered. What it `replaces` on the device is what has the same key there."""
+        await self._fetch("add_message", server, address, taken_as, replaces, json.dumps(content))
 
     async def list_messages(
         self, server: str | None = None, address: str | None = None, containing: str | None = None

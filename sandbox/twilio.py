@@ -8,6 +8,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable
 from hmac import compare_digest
+from uuid import uuid4
 
 from aiohttp import web
 
@@ -29,7 +30,7 @@ WORDS: scripts.Words = {
     "bounce": Action(Kind.REFUSE, code=400, status="21614"),
     "reject": Action(Kind.REFUSE, code=400, status="21617"),
     "throttle": Action(Kind.REFUSE, code=429, status="20429"),
-    "down": Action(Kind.REFUSE, code=503, status="20503"),
+    "down": Action(Kind.REFUSE, code=503),
 }
 RECIPIENTS = {
     "+15005550001": "21211",
@@ -39,7 +40,7 @@ RECIPIENTS = {
     "+15005550009": "21614",
 }
 SENDERS = {"+15005550001": "21212", "+15005550007": "21606", "+15005550008": "21611"}
-STATUSES = {"20003": 401, "20005": 401, "20404": 404, "20429": 429, "20500": 500, "20503": 503}
+STATUSES = {"20003": 401, "20005": 401, "20404": 404, "20429": 429, "20500": 500}
 MESSAGES = {
     "20003": "Authenticate",
     "20404": "The requested resource was not found",
@@ -79,7 +80,9 @@ class Twilio:
         return script.action(await self._store.count_play(SERVER, form["To"])) if script.steps else ACCEPT
 
     async def _accept(self, form: dict[str, str]) -> web.Response:
-        number = await self._store.add_message(SERVER, form["To"], {"from": _sender(form), "text": form["Body"]})
+        sid = f"SM{uuid4().hex}"
+        content = {"from": _sender(form), "text": form["Body"]}
+        await self._store.add_message(SERVER, form["To"], content, taken_as=sid)
         created = {
             "account_sid": ACCOUNT_SID,
             "api_version": "2010-04-01",
@@ -90,7 +93,7 @@ class Twilio:
             "from": form.get("From"),
             "messaging_service_sid": form.get("MessagingServiceSid"),
             "num_media": "0",
-            "sid": f"SM{number:032x}",
+            "sid": sid,
             "status": "accepted" if "MessagingServiceSid" in form else "queued",
             "to": form["To"],
         }

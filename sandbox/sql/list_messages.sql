@@ -1,6 +1,6 @@
 -- list_messages: the newest ones, oldest first; that one server took, to one address, with $3 in the address or in what
 -- was sent, or all.
-SELECT id, server, address, replaces, content, deliveries, received_at
+SELECT server, address, taken_as, replaces, content, deliveries, received_at
 FROM (
   SELECT * FROM sandbox.messages
   WHERE ($1::text IS NULL OR server = $1) AND ($2::text IS NULL OR address = $2)

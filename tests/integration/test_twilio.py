@@ -58,7 +58,7 @@ EXAMPLES = [
     ("+12025550140", SENDER, TRANSIENT, "425", NONE),
     (NUMBER, "E429", THROTTLED, "429", SOON),
     (NUMBER, "E422", MESSAGE, "422", NONE),
-    ("+12025550150", SENDER, UNKNOWN, "503-20503", NONE),  # `down`
+    ("+12025550150", SENDER, UNKNOWN, "503", NONE),  # `down`
     (NUMBER, "E600", UNKNOWN, "600", NONE),
 ]
 
@@ -95,7 +95,7 @@ async def test_arrives_as_it_was_sent(pretended: Pretended) -> None:
         outcome, _ = await deliver(twilio, "+447700900001", CONTENT)
     (message,) = await pretended.store.list_messages(sandbox.SERVER, "+447700900001")
     assert message["content"] == {"from": SENDER, "text": CONTENT["text"]}
-    assert outcome.provider_message_id == f"SM{message['id']:032x}"
+    assert outcome.provider_message_id == message["taken_as"]
 
 
 @pytest.mark.parametrize("changes", [{"sender": "MG" + "0" * 32}, {"api_key_sid": sandbox.API_KEY_SID}])

@@ -34,9 +34,11 @@ TABLE: Table = (
     Row("404", "rpc.NOT_FOUND", Answer.MISCONFIGURED, "there is no such project"),
     # One busy device is no reason to make the others wait.
     Row("429", "QUOTA_EXCEEDED", Answer.TRANSIENT, "too much for this device", words=r"\bdevice\b", rest=QUOTA_REST),
+    Row("429", "QUOTA_EXCEEDED", Answer.THROTTLED, "too much for the project, or for a topic", rest=QUOTA_REST),
     Row("429", "*", Answer.THROTTLED, "too much at once", rest=QUOTA_REST),
     Row("500", "INTERNAL", Answer.UNKNOWN, "an error inside FCM", rest=AWAY_REST),
-    Row("503", "*", Answer.TRANSIENT, "away, and nothing was sent: FCM asks to try again", rest=AWAY_REST),
+    Row("503", "UNAVAILABLE", Answer.TRANSIENT, "away, and nothing was sent: FCM asks to try again", rest=AWAY_REST),
+    Row("503", "*", Answer.TRANSIENT, "the same, from what stands before FCM", rest=AWAY_REST),
     *CLASSES,
 )
 
