@@ -1,6 +1,4 @@
-"""Fills in the tables of docs/providers.md from those of the worker: `python -m tools.providers_page`, with `--check` to
-compare.
-"""
+"""Fills in docs/providers.md from the worker's own tables: `python -m tools.providers_page`, with `--check` to compare."""
 
 import argparse
 import re

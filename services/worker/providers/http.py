@@ -129,12 +129,9 @@ async def _sent(body: bytes, handover: Handover) -> AsyncIterator[bytes]:
 async def _read(response: aiohttp.ClientResponse) -> object:
     whole = bytearray()
     try:
-        while part := await response.content.read(MAX_ANSWER + 1 - len(whole)):
+        while len(whole) < MAX_ANSWER and (part := await response.content.read(MAX_ANSWER - len(whole))):
             whole += part
-            if len(whole) > MAX_ANSWER:
-                response.close()
-                return None
-        return json.loads(whole)
+        return json.loads(whole)  # what was cut off is none
     except (aiohttp.ClientError, OSError, ValueError, RecursionError):  # OSError: timeouts, too
         return None
 
