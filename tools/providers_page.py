@@ -1,4 +1,4 @@
-"""Fills in docs/providers.md from the worker's own tables: `python -m tools.providers_page`, with `--check` to compare."""
+"""Fills in docs/providers.md from the tables of the worker: `python -m tools.providers_page`; `--check` compares."""
 
 import argparse
 import re
