@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.dispatcher.schedule import DELAYS, JITTER, LONGEST_WAIT, Schedule, retry_after
+from services.dispatcher.schedule import DELAYS, JITTER, Schedule
+from shared.retry_after import LONGEST_WAIT, retry_after
 
 NOW = datetime(2025, 11, 30, 10, 53, 20, tzinfo=UTC)
 NOTHING = timedelta()
