@@ -9,8 +9,8 @@ LONGEST_VALUE = 64  # characters; an HTTP date has 29
 SECONDS = re.compile(r"[0-9]+", re.ASCII)
 
 
-def retry_after(value: str, now: datetime) -> timedelta:
-    """Seconds or a date, at most a day; nothing if it makes no sense.
+def retry_after(value: str, now: datetime | None) -> timedelta:
+    """Seconds or a date, at most a day; nothing if it makes no sense, or it is a date and nobody knows what time it is.
 
     Whoever answers writes it, so whatever it is, it raises nothing.
     """
@@ -18,11 +18,16 @@ def retry_after(value: str, now: datetime) -> timedelta:
     if SECONDS.fullmatch(value):
         digits = value.lstrip("0")  # a long number is not read: Python refuses thousands of digits
         return min(timedelta(seconds=int(digits or "0")), LONGEST_WAIT) if len(digits) <= 6 else LONGEST_WAIT
+    moment = http_date(value)
+    return min(max(moment - now, timedelta()), LONGEST_WAIT) if moment and now else timedelta()
+
+
+def http_date(value: str) -> datetime | None:
+    """None where it is none. It raises nothing, likewise."""
     if len(value) > LONGEST_VALUE:
-        return timedelta()
+        return None
     try:
         moment = parsedate_to_datetime(value)
-        wait = moment.replace(tzinfo=moment.tzinfo or UTC) - now
     except (ValueError, TypeError, OverflowError, IndexError):
-        return timedelta()
-    return min(max(wait, timedelta()), LONGEST_WAIT)
+        return None
+    return moment.replace(tzinfo=moment.tzinfo or UTC)

@@ -79,6 +79,11 @@ def test_what_a_retry_after_means(value: str, wait: timedelta) -> None:
     assert retry_after(value, NOW) == wait
 
 
+def test_a_date_asks_for_nothing_where_nobody_knows_what_time_it_is() -> None:
+    assert retry_after("Sun, 30 Nov 2025 10:55:20 GMT", None) == NOTHING
+    assert retry_after("120", None) == timedelta(minutes=2)
+
+
 @given(
     value=st.one_of(st.text(), st.from_regex(r"[A-Za-z]{3}, [0-9]{1,3} [A-Za-z]{3} -?[0-9]{1,9} [0-9:+-]{1,20} .{0,5}"))
 )

@@ -4,8 +4,8 @@ google-auth signs; the request is ours, because the library's blocks, and is rep
 """
 
 import asyncio
-import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from google.auth import jwt
@@ -107,7 +107,7 @@ class Tokens:
         self._renews = self._ends - min(EARLY, lifetime / 2)
 
     def _assertion(self) -> str:
-        now = int(time.time())  # Google compares it with its own
+        now = int(datetime.now(UTC).timestamp())  # Google compares it with its own
         claims = {
             "iss": self._account.email,
             "scope": SCOPE,

@@ -10,14 +10,14 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Self
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from services.worker.providers import Answer, Handover, Outcome
-from shared.retry_after import retry_after
+from shared.retry_after import http_date, retry_after
 
 CONNECT_TIMEOUT = 5.0
 # Providers' answers are a few hundred bytes. What is longer is none of theirs.
@@ -94,7 +94,8 @@ class Http:
             raise
         # From here on the status says whether it was taken; the body, which of its reasons a refusal had.
         async with response:
-            asked = retry_after(response.headers.get("Retry-After", ""), datetime.now(UTC))
+            now = http_date(response.headers.get("Date", ""))  # the provider's, as a Retry-After that is a date
+            asked = retry_after(response.headers.get("Retry-After", ""), now)
             return Reply(response.status, await _read(response), asked)
 
 
