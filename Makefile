@@ -33,9 +33,10 @@ fix: $(READY) ## mends what style can mend by itself
 	@$(BIN)/ruff format
 	@$(BIN)/buf format -w
 
-stubs: $(READY) ## generates notifyqueue/v1 from proto/, and docs/settings.md from the settings
+stubs: $(READY) ## generates notifyqueue/v1 from proto/, docs/settings.md and the tables of docs/providers.md
 	@$(BIN)/python -m tools.stubs
 	@$(BIN)/python -m tools.settings_page
+	@$(BIN)/python -m tools.providers_page
 
 lock: $(READY) ## pins what pyproject.toml asks for; ARGS=--upgrade takes the newest
 	@$(BIN)/uv --system-certs pip compile pyproject.toml --extra cli --group dev --universal --generate-hashes \
@@ -79,3 +80,4 @@ statements: $(READY)
 
 pages: $(READY)
 	@$(BIN)/python -m tools.settings_page --check
+	@$(BIN)/python -m tools.providers_page --check

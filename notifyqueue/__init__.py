@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from notifyqueue.batch import Outcome
-    from notifyqueue.client import Client, connect
+    from notifyqueue.client import Client, connect, to_template
     from notifyqueue.errors import NotifyQueueError, Violation
     from notifyqueue.v1.notification_pb2 import (
         Channel,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         TemplateContent,
     )
     from notifyqueue.v1.scheduler_pb2 import ScheduleNotificationRequest, ScheduleNotificationResponse
+    from notifyqueue.v1.templates_pb2 import Template, TemplateVariant
 
 __all__ = [
     "Channel",
@@ -50,19 +51,25 @@ __all__ = [
     "ScheduleNotificationRequest",
     "ScheduleNotificationResponse",
     "SmsContent",
+    "Template",
     "TemplateContent",
+    "TemplateVariant",
     "Violation",
     "connect",
+    "to_template",
 ]
 
 HOMES = {
     "Outcome": "batch",
     "Client": "client",
     "connect": "client",
+    "to_template": "client",
     "NotifyQueueError": "errors",
     "Violation": "errors",
     "ScheduleNotificationRequest": "v1.scheduler_pb2",
     "ScheduleNotificationResponse": "v1.scheduler_pb2",
+    "Template": "v1.templates_pb2",
+    "TemplateVariant": "v1.templates_pb2",
 }
 SUBMODULES = frozenset({"batch", "channel", "client", "errors", "processes", "watch", "webhooks"})
 

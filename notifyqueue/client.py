@@ -1,10 +1,11 @@
 """The Scheduler's calls, as a Python program makes them."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from google.protobuf.duration_pb2 import Duration
@@ -18,6 +19,7 @@ from notifyqueue.v1.notification_pb2 import (
     Notification,
     NotificationFilter,
     Priority,
+    TemplateContent,
 )
 from notifyqueue.v1.scheduler_pb2 import (
     BatchResult,
@@ -41,6 +43,19 @@ from notifyqueue.v1.scheduler_pb2 import (
     WatchNotificationRequest,
 )
 from notifyqueue.v1.scheduler_pb2_grpc import SchedulerStub
+from notifyqueue.v1.templates_pb2 import (
+    DeleteTemplateRequest,
+    GetTemplateRequest,
+    GetTemplateResponse,
+    ListTemplatesRequest,
+    PutTemplateRequest,
+    PutTemplateResponse,
+    RenderTemplateRequest,
+    RenderTemplateResponse,
+    Template,
+    TemplateVariant,
+)
+from notifyqueue.v1.templates_pb2_grpc import TemplatesStub
 from notifyqueue.watch import watch
 
 
@@ -76,6 +91,7 @@ class Client:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._stub = SchedulerStub(connection.channel)
+        self._templates = TemplatesStub(connection.channel)
 
     async def schedule(self, request: ScheduleNotificationRequest) -> ScheduleNotificationResponse:
         """Accepts a notification: when this returns, it is stored.
@@ -199,6 +215,40 @@ class Client:
         request.spread_over.CopyFrom(to_duration(spread_over))
         return await self._connection.call(self._stub.BulkRedriveNotifications, request)
 
+    async def put_template(
+        self, name: str, variants: Iterable[TemplateVariant], *, default_locale: str
+    ) -> PutTemplateResponse:
+        """Stores the next version of a template; the same content as the newest one makes none."""
+        request = PutTemplateRequest(name=name, default_locale=default_locale, variants=variants)
+        return await self._connection.call(self._templates.PutTemplate, request)
+
+    async def get_template(self, name: str, *, version: int = 0) -> GetTemplateResponse:
+        """A template with its texts: the newest version, unless another one is named."""
+        return await self._connection.call(self._templates.GetTemplate, GetTemplateRequest(name=name, version=version))
+
+    async def list_templates(self, *, page_size: int = 0) -> AsyncGenerator[Template, None]:
+        """All templates without their texts, the newest names first. Asks for the next page when it is wanted."""
+        token = ""
+        while True:
+            request = ListTemplatesRequest(page_size=page_size, page_token=token)
+            page = await self._connection.call(self._templates.ListTemplates, request)
+            for template in page.templates:
+                yield template
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def delete_template(self, name: str) -> None:
+        """Erases a template in all its versions. What was accepted with it is sent as it was accepted."""
+        await self._connection.call(self._templates.DeleteTemplate, DeleteTemplateRequest(name=name))
+
+    async def render_template(
+        self, name: str, variables: Mapping[str, Any], *, version: int = 0, locale: str = ""
+    ) -> RenderTemplateResponse:
+        """What a notification with this template would say. Raises TemplateRenderFailed."""
+        request = RenderTemplateRequest(name=name, version=version, locale=locale, variables_json=json.dumps(variables))
+        return await self._connection.call(self._templates.RenderTemplate, request)
+
     async def stats(self) -> GetQueueStatsResponse:
         """How much waits, for how long, and how much is under way."""
         return await self._connection.call(self._stub.GetQueueStats, GetQueueStatsRequest())
@@ -214,6 +264,20 @@ class Client:
         request = ResumeLaneRequest(channel=channel, reason=reason)
         answer = await self._connection.call(self._stub.ResumeLane, request)
         return answer.lane
+
+
+def to_template(
+    name: str,
+    channel: "Channel.ValueType",
+    variables: Mapping[str, Any],
+    *,
+    version: int = 0,
+    locale: str = "",
+) -> TemplateContent:
+    """What a request says that is rendered from a template: `ScheduleNotificationRequest(template=to_template(…))`."""
+    return TemplateContent(
+        template=name, channel=channel, variables_json=json.dumps(variables), version=version, locale=locale
+    )
 
 
 def to_timestamp(time: datetime) -> Timestamp:

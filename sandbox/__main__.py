@@ -8,13 +8,16 @@ from contextlib import AsyncExitStack
 import structlog
 from pydantic import ValidationError
 
+from sandbox.fcm import Fcm
 from sandbox.inbox import Inbox
 from sandbox.mailbox import Mailbox
 from sandbox.mock_provider import MockProvider
 from sandbox.receiver import Receiver
-from sandbox.server import HttpServer
+from sandbox.resend import Resend
+from sandbox.server import HttpServer, Service
 from sandbox.settings import PREFIX, Settings
 from sandbox.store import Store
+from sandbox.twilio import Twilio
 from shared import logs
 
 log = structlog.get_logger()
@@ -30,7 +33,10 @@ async def start(settings: Settings, stack: AsyncExitStack) -> tuple[Mailbox, Htt
         await store.put_webhook_secret(RECEIVER, settings.webhook_secret.get_secret_value())
     host = str(settings.listen_host)
     mailbox = await stack.enter_async_context(Mailbox(store, settings.smtp_port, host))
-    services = (Inbox(store), Receiver(store), MockProvider(store, settings.mock_transient_rate))
+    mock = MockProvider(store, settings.mock_transient_rate)
+    services: list[Service] = [Inbox(store), Receiver(store), mock, Resend(store), Twilio(store)]
+    if settings.fcm_credentials_file:
+        services.append(Fcm(store, settings.fcm_credentials_file.read_text()))
     http = await stack.enter_async_context(HttpServer(settings.http_port, services, host))
     return mailbox, http
 

@@ -9,6 +9,7 @@ Notify Queue is up. Ctrl-C stops it.
   Worker             {worker}
   WebhookDispatcher  {dispatcher}
   mailbox            {sandbox}/mails            (SMTP on {smtp})
+  SMS and pushes     {sandbox}/messages         (as Twilio and FCM take them)
   webhooks received  {receiver}
   logs               {logs}
 

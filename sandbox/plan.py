@@ -13,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from sandbox import resend, service_account, twilio
 from sandbox.postgres import HOST, is_free
 from shared.access import Role
 from shared.admin import create_key
@@ -22,6 +23,7 @@ from shared.roles import SERVICES, create_login, create_roles
 from shared.store import Store
 
 RECEIVER = "up"
+SENDER = "Notify Queue <notifyqueue@example.com>"
 TENANT = "default"
 
 Settings = Mapping[str, Mapping[str, str]]
@@ -64,6 +66,11 @@ class Plan:
         return f"http://{self.address('sandbox')}"
 
     @property
+    def service_account(self) -> Path:
+        """The file with the key of the account that pushes."""
+        return self.state / "service_account.json"
+
+    @property
     def receiver_url(self) -> str:
         return f"{self.sandbox_url}/webhooks/{RECEIVER}"
 
@@ -74,6 +81,7 @@ class Plan:
                 "SANDBOX_DATABASE_URL": self.urls[name],
                 "SANDBOX_SMTP_PORT": str(self.ports["smtp"]),
                 "SANDBOX_HTTP_PORT": str(self.ports["sandbox"]),
+                "SANDBOX_FCM_CREDENTIALS_FILE": str(self.service_account),
             }
         common = {
             "DATABASE_URL": self.urls[name],
@@ -91,9 +99,19 @@ class Plan:
                 "SMTP_HOST": HOST,
                 "SMTP_PORT": str(self.ports["smtp"]),
                 "SMTP_TLS": "none",
-                "SMTP_SENDER": "Notify Queue <notifyqueue@example.com>",
-                "SMS_PROVIDER": "mock",
-                "PUSH_PROVIDER": "mock",
+                "SMTP_SENDER": SENDER,
+                "SMS_PROVIDER": "twilio",
+                "TWILIO_ACCOUNT_SID": twilio.ACCOUNT_SID,
+                "TWILIO_AUTH_TOKEN": twilio.AUTH_TOKEN,
+                "TWILIO_SENDER": "+15005550006",
+                "TWILIO_URL": f"{self.sandbox_url}/twilio",
+                "PUSH_PROVIDER": "fcm",
+                "FCM_CREDENTIALS_FILE": str(self.service_account),
+                "FCM_URL": f"{self.sandbox_url}/fcm",
+                # For whoever chooses another: EMAIL_PROVIDER=resend, or mock on any lane.
+                "RESEND_API_KEY": resend.API_KEY,
+                "RESEND_SENDER": SENDER,
+                "RESEND_URL": f"{self.sandbox_url}/resend",
                 "MOCK_URL": self.sandbox_url,
             }
         if name == "dispatcher":
@@ -108,7 +126,7 @@ class Plan:
 async def make_plan(state: Path, owner_url: str, settings: Settings = NO_SETTINGS) -> Plan:
     """Migrates the database, gives each process a login with a new password, and takes the ports."""
     await migrate(owner_url)
-    return Plan(
+    plan = Plan(
         state=state,
         ports={name: port if is_free(port) else _any_free() for name, port in PORTS.items()},
         urls=await _logins(state, owner_url),
@@ -118,6 +136,9 @@ async def make_plan(state: Path, owner_url: str, settings: Settings = NO_SETTING
         platform_key=await _kept_key(state / "platform_key", owner_url, Role.PLATFORM, None),
         settings=settings,
     )
+    # Anew each time: it names where tokens are given.
+    _write_secret(plan.service_account, service_account.make(f"{plan.sandbox_url}/fcm/token"))
+    return plan
 
 
 async def _logins(state: Path, owner_url: str) -> dict[str, str]:

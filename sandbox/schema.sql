@@ -47,6 +47,30 @@ CREATE TABLE IF NOT EXISTS sandbox.mock_deliveries (
 );
 CREATE INDEX IF NOT EXISTS mock_deliveries_address ON sandbox.mock_deliveries (address, received_at);
 
+-- Every text message and push that was accepted. Where the other end shows one thing for all that has the same key, a
+-- further copy is counted; where it does not, a copy is a row.
+CREATE TABLE IF NOT EXISTS sandbox.messages (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  server text NOT NULL,
+  address text NOT NULL,
+  taken_as text NOT NULL,
+  replaces text,
+  content jsonb NOT NULL,
+  deliveries int NOT NULL DEFAULT 1,
+  received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  UNIQUE (server, address, replaces)
+);
+
+-- What was answered under an idempotency key.
+CREATE TABLE IF NOT EXISTS sandbox.answers (
+  server text NOT NULL,
+  key text NOT NULL,
+  fingerprint bytea NOT NULL,
+  answer jsonb NOT NULL,
+  answered_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (server, key)
+);
+
 CREATE TABLE IF NOT EXISTS sandbox.webhook_secrets (
   name text PRIMARY KEY,
   secret text NOT NULL

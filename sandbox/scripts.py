@@ -41,6 +41,8 @@ code will do, so there are hundreds of each. `+1 202 555 0132` is `throttlex2`.
 
 All other numbers are accepted, as the ones that Ofcom keeps for films, `+44 7700 900000` to `900999`.
 
+Each pretended provider also has words for its own refusals, which `twilio.py`, `resend.py` and `fcm.py` list.
+
 An SMTP server hears of the recipient in RCPT. A script in the *sender's* address is played one step earlier, in MAIL.
 """
 
@@ -73,7 +75,7 @@ PHONE_WORDS = (
     "accept-then-close",
 )
 
-STEP = re.compile(r"(?P<what>[a-z0-9.-]+?)(x(?P<times>[1-9][0-9]{0,2}))?", re.IGNORECASE)
+STEP = re.compile(r"(?P<what>[a-z0-9._-]+?)(x(?P<times>[1-9][0-9]{0,2}))?", re.IGNORECASE)
 REFUSAL = re.compile(r"((?P<stage>data|dot)-)?(?P<code>[345][0-9]{2})(-(?P<status>[245]\.[0-9]{1,3}\.[0-9]{1,3}))?")
 
 
@@ -102,6 +104,7 @@ class Action:
     stage: Stage = Stage.ENVELOPE
     code: int = 0
     status: str = ""
+    """The code below the code: an enhanced status code, or a provider's own."""
 
     @property
     def accepts(self) -> bool:
@@ -115,6 +118,9 @@ class Action:
 
 
 ACCEPT = Action(Kind.ACCEPT)
+
+Words = Mapping[str, str | Action]
+"""What the words of a protocol stand for: a step, or an action that is not written otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,7 @@ class Script:
         return ACCEPT
 
 
-def of_address(address: str, words: Mapping[str, str]) -> Script:
+def of_address(address: str, words: Words) -> Script:
     """Of a mail address, a push token, or a telephone number in E.164."""
     if phone := PHONE.fullmatch(address):
         times = "" if phone["times"] == "0" else f"x{phone['times']}"
@@ -145,18 +151,19 @@ def of_address(address: str, words: Mapping[str, str]) -> Script:
     return parse(address.rpartition("@")[0] or address, words)
 
 
-def parse(text: str, words: Mapping[str, str]) -> Script:
+def parse(text: str, words: Words) -> Script:
     """A blank joins like a plus, which is what a plus becomes in a URL's query."""
     steps = (_step(part, words) for part in re.split(r"[+ ]", text))
     return Script(tuple(step for step in steps if step))
 
 
-def _step(text: str, words: Mapping[str, str]) -> Step | None:
+def _step(text: str, words: Words) -> Step | None:
     found = STEP.fullmatch(text)
     if not found:
         return None
     what = found["what"].lower()
-    action = _action(words.get(what, what))
+    meant = words.get(what, what)
+    action = meant if isinstance(meant, Action) else _action(meant)
     return Step(action, int(found["times"]) if found["times"] else None) if action else None
 
 

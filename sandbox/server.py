@@ -4,7 +4,7 @@ A new one is a class with a store and a method `routes`, and a line in `__main__
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from json import dumps
 from typing import Any, Protocol, Self
@@ -50,13 +50,21 @@ class HttpServer:
         await self._runner.cleanup()
 
 
+def refuse(action: Action) -> web.Response:
+    """As nobody in particular does."""
+    headers = {"Retry-After": str(RETRY_AFTER)} if action.code == 429 else None
+    return web.json_response({"error": "scripted"}, status=action.code, headers=headers)
+
+
 async def play(
-    request: web.Request, action: Action, accept: Callable[[], Awaitable[web.StreamResponse]]
+    request: web.Request,
+    action: Action,
+    accept: Callable[[], Awaitable[web.StreamResponse]],
+    refuse: Callable[[Action], web.Response] = refuse,
 ) -> web.StreamResponse:
     """Does as the script says; `accept` takes what the request brought, and answers it."""
     if action.kind is Kind.REFUSE:
-        headers = {"Retry-After": str(RETRY_AFTER)} if action.code == 429 else None
-        return web.json_response({"error": "scripted"}, status=action.code, headers=headers)
+        return refuse(action)
     if action.accepts:
         response = await accept()
         if action.kind is Kind.ACCEPT:
@@ -68,8 +76,8 @@ async def play(
     raise web.HTTPServiceUnavailable
 
 
-def answer(value: object, status: int = 200) -> web.Response:
-    return web.json_response(value, status=status, dumps=lambda value: dumps(value, default=_plain))
+def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.json_response(value, status=status, headers=headers, dumps=lambda value: dumps(value, default=_plain))
 
 
 async def _stop(app: web.Application) -> None:

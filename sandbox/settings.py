@@ -1,6 +1,7 @@
 """The sandbox's settings, from variables with the prefix SANDBOX_."""
 
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, SecretStr
@@ -26,4 +27,6 @@ class Settings(BaseSettings):
     """The share of requests to the mock provider that fail by chance, and may be sent again."""
     webhook_secret: SecretStr | None = None
     """The secret of the endpoint `up`, for where nobody puts one."""
+    fcm_credentials_file: Path | None = None
+    """The service account that may ask for tokens to push with, in JSON. Without it nobody may."""
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"

@@ -72,6 +72,11 @@ class Store:
     ) -> list[Row]:
         return await self._fetch("list_mails", address, delivery_key, containing)
 
+    async def get_raw_mail(self, number: int) -> bytes:
+        """Raises LookupError."""
+        rows = await self._fetch("get_raw_mail", number)
+        return bytes(rows[0]["raw"])
+
     async def add_mock_delivery(self, key: UUID, channel: str, address: str, content: Mapping[str, Any]) -> int:
         rows = await self._fetch("add_mock_delivery", key, channel, address, json.dumps(content))
         return int(rows[0]["deliveries"])
@@ -81,6 +86,25 @@ class Store:
     ) -> list[Row]:
         rows = await self._fetch("list_mock_deliveries", address, key, containing)
         return [row | {"content": json.loads(row["content"])} for row in rows]
+
+    async def add_message(
+        self, server: str, address: str, content: Mapping[str, Any], *, taken_as: str, replaces: str | None = None
+    ) -> None:
+        """`taken_as` is the id that was answered. What it `replaces` on the device is what has the same key there."""
+        await self._fetch("add_message", server, address, taken_as, replaces, json.dumps(content))
+
+    async def list_messages(
+        self, server: str | None = None, address: str | None = None, containing: str | None = None
+    ) -> list[Row]:
+        rows = await self._fetch("list_messages", server, address, containing)
+        return [row | {"content": json.loads(row["content"])} for row in rows]
+
+    async def put_answer(self, server: str, key: str, fingerprint: bytes, answer: Mapping[str, Any]) -> None:
+        await self._fetch("put_answer", server, key, fingerprint, json.dumps(answer))
+
+    async def get_answer(self, server: str, key: str) -> Row | None:
+        rows = await self._fetch("get_answer", server, key)
+        return rows[0] | {"answer": json.loads(rows[0]["answer"])} if rows else None
 
     async def put_webhook_secret(self, name: str, secret: str) -> None:
         await self._fetch("put_webhook_secret", name, secret)

@@ -3,6 +3,7 @@
 ApiError
 ├── RequestInvalid          INVALID_ARGUMENT     REQUEST_INVALID
 ├── PageTokenInvalid        INVALID_ARGUMENT     PAGE_TOKEN_INVALID
+├── TemplateRenderFailed    INVALID_ARGUMENT     TEMPLATE_RENDER_FAILED
 ├── ResourceNotFound        NOT_FOUND            RESOURCE_NOT_FOUND
 ├── IdempotencyKeyReused    ALREADY_EXISTS       IDEMPOTENCY_KEY_REUSED
 ├── StatusConflict          FAILED_PRECONDITION  STATUS_CONFLICT
@@ -73,11 +74,15 @@ class RequestInvalid(ApiError):
         self.violations = tuple(violations)
 
     def details(self) -> Sequence[Message]:
-        fields = [
-            error_details_pb2.BadRequest.FieldViolation(field=violation.field, description=violation.problem)
-            for violation in self.violations[:MAX_VIOLATIONS]
-        ]
-        return (error_details_pb2.BadRequest(field_violations=fields),)
+        return _bad_request(self.violations)
+
+
+def _bad_request(violations: Sequence[Violation]) -> Sequence[Message]:
+    fields = [
+        error_details_pb2.BadRequest.FieldViolation(field=violation.field, description=violation.problem)
+        for violation in violations[:MAX_VIOLATIONS]
+    ]
+    return (error_details_pb2.BadRequest(field_violations=fields),)
 
 
 class PageTokenInvalid(ApiError):
@@ -86,6 +91,21 @@ class PageTokenInvalid(ApiError):
 
     def __init__(self) -> None:
         super().__init__("page_token: not a token of this list and filter; start from the first page")
+
+
+class TemplateRenderFailed(ApiError):
+    code = StatusCode.INVALID_ARGUMENT
+    reason = "TEMPLATE_RENDER_FAILED"
+
+    def __init__(self, violations: Sequence[Violation], missing: Sequence[str], **which: str) -> None:
+        """`missing` are the names of variables."""
+        names = ", ".join(missing)
+        told = [f"missing variables: {names}"] if missing else [f"{each.field}: {each.problem}" for each in violations]
+        super().__init__(f"the template cannot be rendered: {told[0]}", **which | ({"missing": names} if names else {}))
+        self.violations = tuple(violations)
+
+    def details(self) -> Sequence[Message]:
+        return _bad_request(self.violations) if self.violations else ()
 
 
 class ResourceNotFound(ApiError):

@@ -22,6 +22,10 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     "notification_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},
     "suppressions": {"scheduler": "SELECT", "worker": "SELECT"},
     "accept_buckets": {"scheduler": "SELECT, INSERT (tenant_id), UPDATE (empty_at)"},
+    "templates": {
+        "scheduler": "SELECT, INSERT (tenant_id, name, channel, newest), UPDATE (newest, channel, erased_at)"
+    },
+    "template_versions": {"scheduler": "SELECT, INSERT, DELETE"},
     "recipient_reservations": {"worker": "SELECT, INSERT, UPDATE, DELETE"},
     "recipient_gates": {"worker": "SELECT, INSERT, UPDATE, DELETE"},
     "lanes": {"scheduler": "SELECT, UPDATE", "worker": "SELECT, UPDATE"},

@@ -41,6 +41,8 @@ PROCESSES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "notifyqueue.v1.Worker": (WorkerSettings, worker, {"email_provider": "mock"}),
     "notifyqueue.v1.WebhookDispatcher": (DispatcherSettings, dispatcher, {"webhook_allow_addresses": "127.0.0.1/32"}),
 }
+# What a process serves besides.
+BESIDE = {"notifyqueue.v1.Scheduler": ("notifyqueue.v1.Templates",)}
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -96,14 +98,15 @@ class Keyed:
 
 async def start_keyed(stack: AsyncExitStack, url: str, *services: str, **settings: Any) -> Keyed:
     """Starts these on a database, or all three."""
-    channels = {}
+    channels: dict[str, grpc.aio.Channel] = {}
     for service in services or PROCESSES:
         kind, module, own = PROCESSES[service]
         name = module.__name__.split(".")[1]
         chosen = kind(database_url=SecretStr(login(url, name)), **KEYED | own | settings)
         process = Process(name, chosen, stack)
         await module.start(process, chosen)
-        channels[service] = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{process.port}"))
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{process.port}"))
+        channels |= dict.fromkeys((service, *BESIDE.get(service, ())), channel)
     return Keyed(channels)
 
 

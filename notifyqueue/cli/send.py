@@ -6,9 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from notifyqueue import EmailContent, Priority, PushContent, ScheduleNotificationRequest, SmsContent
+from notifyqueue import (
+    Channel,
+    EmailContent,
+    Priority,
+    PushContent,
+    ScheduleNotificationRequest,
+    SmsContent,
+    to_template,
+)
 from notifyqueue.cli.output import enum_name, local
 from notifyqueue.cli.session import Session, command
+from notifyqueue.cli.templates import LocaleOption, VariablesOption, VarOption, to_variables
 from notifyqueue.cli.values import to_pair, to_span, to_text, to_time, to_value
 from notifyqueue.client import to_duration, to_timestamp
 
@@ -34,6 +43,12 @@ async def send(
     title: Annotated[str, typer.Option(help="Makes it a push message: its first line.")] = "",
     body: Annotated[str, typer.Option(help=f"The push message's body. {AT_FILE}")] = "",
     data: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="For the application.")] = None,
+    template: Annotated[str, typer.Option(help="What it says is rendered from this template. Needs --channel.")] = "",
+    channel: Annotated[str, typer.Option(metavar="EMAIL|SMS|PUSH", help="The template's.")] = "",
+    template_version: Annotated[int, typer.Option(min=0, help="Default: the newest.")] = 0,
+    locale: LocaleOption = "",
+    var: VarOption = None,
+    variables: VariablesOption = "",
     at: Annotated[datetime | None, typer.Option(parser=to_time, metavar="TIME", help="When it is due.")] = None,
     in_: Annotated[timedelta | None, typer.Option("--in", parser=to_span, metavar="SPAN", help="Or how soon.")] = None,
     expires_in: Annotated[
@@ -48,7 +63,7 @@ async def send(
         bool, typer.Option("--at-most-once", help="Never try again once it may have been delivered.")
     ] = False,
 ) -> None:
-    """Schedules one notification. Its channel follows from --subject, --sms or --title.
+    """Schedules one notification. Its channel follows from --subject, --sms or --title; or it is a template's.
 
     Run again as it was, it answers what the first one stored.
     """
@@ -67,7 +82,15 @@ async def send(
         request.address = to
     else:
         request.subscriber = subscriber
-    _say(request, email, sms, {"title": title, "body": body}, data or ())
+    if template:
+        if any((*email.values(), sms, title, body, data)) or not channel:
+            raise typer.BadParameter("--template needs the --channel, and no content besides")
+        content = to_template(
+            template, to_value(Channel, channel), to_variables(var, variables), version=template_version, locale=locale
+        )
+        request.template.CopyFrom(content)
+    else:
+        _say(request, email, sms, {"title": title, "body": body}, data or ())
     _time(request, at, in_, expires_in)
     async with session.scheduler() as client:
         answer = await client.schedule(request)

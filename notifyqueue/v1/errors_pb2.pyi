@@ -29,7 +29,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 2
     """INVALID_ARGUMENT. The page token was changed, or belongs to another list, filter or tenant. Start from page one."""
     ERROR_REASON_TEMPLATE_RENDER_FAILED: _ErrorReason.ValueType  # 3
-    """INVALID_ARGUMENT. The template could not be rendered; missing variables are named, values never."""
+    """INVALID_ARGUMENT. The template could not be rendered, or what came of it does not fit the channel. The metadata has
+    the `template`, its `version` and `locale`, and where variables are `missing` the names of up to 20. A
+    google.rpc.BadRequest names the fields of the content, and never a value.
+    """
     ERROR_REASON_RESOURCE_NOT_FOUND: _ErrorReason.ValueType  # 4
     """NOT_FOUND. No such thing, or it belongs to another tenant."""
     ERROR_REASON_IDEMPOTENCY_KEY_REUSED: _ErrorReason.ValueType  # 5
@@ -85,7 +88,10 @@ ERROR_REASON_REQUEST_INVALID: ErrorReason.ValueType  # 1
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 2
 """INVALID_ARGUMENT. The page token was changed, or belongs to another list, filter or tenant. Start from page one."""
 ERROR_REASON_TEMPLATE_RENDER_FAILED: ErrorReason.ValueType  # 3
-"""INVALID_ARGUMENT. The template could not be rendered; missing variables are named, values never."""
+"""INVALID_ARGUMENT. The template could not be rendered, or what came of it does not fit the channel. The metadata has
+the `template`, its `version` and `locale`, and where variables are `missing` the names of up to 20. A
+google.rpc.BadRequest names the fields of the content, and never a value.
+"""
 ERROR_REASON_RESOURCE_NOT_FOUND: ErrorReason.ValueType  # 4
 """NOT_FOUND. No such thing, or it belongs to another tenant."""
 ERROR_REASON_IDEMPOTENCY_KEY_REUSED: ErrorReason.ValueType  # 5

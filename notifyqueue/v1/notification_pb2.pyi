@@ -267,7 +267,9 @@ Global___PushContent: _TypeAlias = PushContent  # noqa: Y015
 
 @_typing.final
 class TemplateContent(_message.Message):
-    """A stored template, rendered while the caller listens."""
+    """A stored template, rendered while the caller listens: what was accepted is not changed by a later version of it. What
+    does not fit the channel once it is rendered is TEMPLATE_RENDER_FAILED, as is a variable that is missing.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -277,15 +279,17 @@ class TemplateContent(_message.Message):
     LOCALE_FIELD_NUMBER: _builtins.int
     VARIABLES_JSON_FIELD_NUMBER: _builtins.int
     template: _builtins.str
-    """The template's name, 1 to 128 characters."""
+    """Required: the template's name, 1 to 128 characters."""
     version: _builtins.int
     """The version, from 1. Default: the newest."""
     channel: Global___Channel.ValueType
-    """The channel whose variant is rendered."""
+    """Required: the template's channel."""
     locale: _builtins.str
-    """A BCP 47 language tag. Default: the subscriber's, else the template's."""
+    """A BCP 47 language tag. Default: the template's. `de-AT` falls back to `de`, and that to the template's."""
     variables_json: _builtins.str
-    """A JSON object, at most 64 KiB."""
+    """A JSON object of at most 64 KiB: 2,000 values, 100 of them in one object, ten levels. No name may be there twice.
+    What is null counts as missing. Spaces and the order of names make no other request of it.
+    """
     def __init__(
         self,
         *,
@@ -404,6 +408,8 @@ class Notification(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     FINISH_TIME_FIELD_NUMBER: _builtins.int
     TIMELINE_FIELD_NUMBER: _builtins.int
+    TEMPLATE_FIELD_NUMBER: _builtins.int
+    TEMPLATE_VERSION_FIELD_NUMBER: _builtins.int
     notification_id: _builtins.str
     """UUIDv7. Also the delivery key: what a provider deduplicates on, the same on every attempt."""
     idempotency_key: _builtins.str
@@ -438,6 +444,10 @@ class Notification(_message.Message):
     """How often an operator sent it back."""
     revision: _builtins.int
     """Counts its changes that can be seen in this message, from 1."""
+    template: _builtins.str
+    """The template it was rendered from, if any."""
+    template_version: _builtins.int
+    """The template's version."""
     @_builtins.property
     def due_time(self) -> _timestamp_pb2.Timestamp:
         """When it was asked to be sent."""
@@ -495,10 +505,12 @@ class Notification(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         finish_time: _timestamp_pb2.Timestamp | None = ...,
         timeline: _abc.Iterable[Global___TimelineEntry] | None = ...,
+        template: _builtins.str = ...,
+        template_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "due_time", b"due_time", "expire_time", b"expire_time", "finish_time", b"finish_time", "next_attempt_time", b"next_attempt_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "at_most_once", b"at_most_once", "attempt_count", b"attempt_count", "category", b"category", "channel", b"channel", "create_time", b"create_time", "due_time", b"due_time", "expire_time", b"expire_time", "failure_reason", b"failure_reason", "finish_time", b"finish_time", "idempotency_key", b"idempotency_key", "labels", b"labels", "max_attempts", b"max_attempts", "next_attempt_time", b"next_attempt_time", "notification_id", b"notification_id", "priority", b"priority", "provider_code", b"provider_code", "provider_message_id", b"provider_message_id", "redrive_count", b"redrive_count", "reference", b"reference", "revision", b"revision", "status", b"status", "subscriber", b"subscriber", "timeline", b"timeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "at_most_once", b"at_most_once", "attempt_count", b"attempt_count", "category", b"category", "channel", b"channel", "create_time", b"create_time", "due_time", b"due_time", "expire_time", b"expire_time", "failure_reason", b"failure_reason", "finish_time", b"finish_time", "idempotency_key", b"idempotency_key", "labels", b"labels", "max_attempts", b"max_attempts", "next_attempt_time", b"next_attempt_time", "notification_id", b"notification_id", "priority", b"priority", "provider_code", b"provider_code", "provider_message_id", b"provider_message_id", "redrive_count", b"redrive_count", "reference", b"reference", "revision", b"revision", "status", b"status", "subscriber", b"subscriber", "template", b"template", "template_version", b"template_version", "timeline", b"timeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

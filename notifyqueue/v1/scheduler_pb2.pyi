@@ -25,9 +25,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ScheduleNotificationRequest(_message.Message):
-    """A notification to accept. This version takes an `address` with `email`, `sms` or `push` content; subscribers and
-    templates are refused by name.
-    """
+    """A notification to accept. This version takes an `address`; subscribers are refused by name."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -113,6 +113,8 @@ class SchedulerServicer:
         A new one is RECIPIENT_OPTED_OUT or ADDRESS_SUPPRESSED where its address must not be sent to, for its category or at
         all, and TENANT_LIMIT_EXCEEDED where the tenant is over its rate, with the time to come back in RetryInfo. What is
         refused or replayed counts for no limit. Whoever opts out later gets nothing either: it ends as SUPPRESSED.
+        A template is RESOURCE_NOT_FOUND where there is none of this name and version, and TEMPLATE_RENDER_FAILED where it
+        cannot be rendered with these variables, last of all; a replay renders nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

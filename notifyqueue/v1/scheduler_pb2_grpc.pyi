@@ -23,6 +23,8 @@ class SchedulerStub:
     A new one is RECIPIENT_OPTED_OUT or ADDRESS_SUPPRESSED where its address must not be sent to, for its category or at
     all, and TENANT_LIMIT_EXCEEDED where the tenant is over its rate, with the time to come back in RetryInfo. What is
     refused or replayed counts for no limit. Whoever opts out later gets nothing either: it ends as SUPPRESSED.
+    A template is RESOURCE_NOT_FOUND where there is none of this name and version, and TEMPLATE_RENDER_FAILED where it
+    cannot be rendered with these variables, last of all; a replay renders nothing.
     """
     BatchScheduleNotifications: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.BatchScheduleNotificationsRequest, _scheduler_pb2.BatchScheduleNotificationsResponse]
     """Accepts up to 1,000 notifications, each on its own: the results stand in the order of the requests, and one that is
@@ -98,6 +100,8 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
         A new one is RECIPIENT_OPTED_OUT or ADDRESS_SUPPRESSED where its address must not be sent to, for its category or at
         all, and TENANT_LIMIT_EXCEEDED where the tenant is over its rate, with the time to come back in RetryInfo. What is
         refused or replayed counts for no limit. Whoever opts out later gets nothing either: it ends as SUPPRESSED.
+        A template is RESOURCE_NOT_FOUND where there is none of this name and version, and TEMPLATE_RENDER_FAILED where it
+        cannot be rendered with these variables, last of all; a replay renders nothing.
         """
 
     @_abc_1.abstractmethod

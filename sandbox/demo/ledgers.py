@@ -1,8 +1,8 @@
-"""What really happened, counted on the other side: the mailbox, the mock provider's ledger, the webhook receiver."""
+"""What really happened, counted on the other side: the mailbox, phones and devices, the webhook receiver."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -13,6 +13,7 @@ class Arrival(NamedTuple):
 
     address: str
     key: str | None
+    """The notification, where the provider is told of it; else the id under which it was taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +27,33 @@ class Ledgers:
     """How many events the receiver refused before it took them."""
     unverified: int
 
+    def named(self, taken: Mapping[str, str]) -> "Ledgers":
+        """With the notification where only the id was known. `taken` has the ids that were answered, and for what."""
+        known = [Arrival(address, taken.get(key or "", key)) for address, key in self.arrived]
+        return replace(self, arrived=known)
+
 
 class Sandbox:
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
         self._url = url
 
-    async def take_down(self, channel: str, seconds: float) -> None:
-        """The mock provider refuses everything on this channel for so long from now; 0 is no longer."""
-        await self._put(f"/mock/outages/{channel}", {"seconds": seconds})
+    async def take_push_down(self, seconds: float) -> None:
+        """The push provider refuses everything for so long from now; 0 is no longer."""
+        await self._put("/fcm/outage", {"seconds": seconds})
 
     async def register(self, endpoint: str, secret: str) -> None:
         await self._put(f"/webhooks/{endpoint}/secret", {"secret": secret})
 
     async def read(self, endpoint: str, run: str) -> Ledgers:
         """`run` is in everything that was asked for: in the address, the text, or the labels."""
-        # A row of the mailbox is a copy; of the mock provider's ledger a delivery key, since it deduplicates.
-        rows = [*await self._get("/mails", containing=run), *await self._get("/mock/deliveries", containing=run)]
+        # A row is a copy: of mails, of texts, and of what a device shows, where a second takes the first one's place.
+        mails = [(row["address"], row["delivery_key"]) for row in await self._get("/mails", containing=run)]
+        rows = await self._get("/messages", containing=run)
+        messages = [(row["address"], row["replaces"] or row["taken_as"]) for row in rows]
         webhooks = await self._get(f"/webhooks/{endpoint}", containing=run)
         return Ledgers(
-            arrived=[Arrival(row["address"], row["delivery_key"]) for row in rows],
+            arrived=[Arrival(*found) for found in (*mails, *messages)],
             events=Counter(_taken(webhooks)),
             failed_first=sum(row["answers"][0] >= 500 for row in webhooks),
             unverified=sum(row["verified"] is not True for row in webhooks),

@@ -51,7 +51,7 @@ HASTE = {
 EVENTS = ("sent", "failed", "dead_lettered", "cancelled", "expired", "suppressed")
 
 READ = """
-SELECT n.id::text AS id, n.status, count(e.id) AS events
+SELECT n.id::text AS id, n.status, n.provider_message_id, count(e.id) AS events
 FROM notifyqueue.notifications AS n
 LEFT JOIN notifyqueue.webhook_events AS e ON e.notification_id = n.id
 WHERE n.tenant_id = 'default' AND n.idempotency_key LIKE $1 || '-%'
@@ -139,7 +139,8 @@ async def _prove(plan: Plan, url: str) -> Verdict:
             played.act.name: {await sandbox.failures(address) for address in played.addresses if played.act.failures}
             for played in day.played
         }
-        return judge(day.played, day.refused_as_told, await _read(url, run), ledgers, failures)
+        rows = await _read(url, run)
+        return judge(day.played, day.refused_as_told, rows, ledgers.named(rows.taken), failures)
 
 
 async def _reported(sandbox: Sandbox, endpoint: str, run: str, accepted: set[str]) -> Ledgers:
@@ -151,7 +152,7 @@ async def _reported(sandbox: Sandbox, endpoint: str, run: str, accepted: set[str
 
 
 async def _play(day: Day, sandbox: Sandbox) -> None:
-    await sandbox.take_down("PUSH", PATIENCE)
+    await sandbox.take_push_down(PATIENCE)
     outage_ends: float | None = time.monotonic() + OUTAGE.total_seconds()
     playing = asyncio.create_task(day.play(), name="day")
     try:
@@ -163,7 +164,7 @@ async def _play(day: Day, sandbox: Sandbox) -> None:
                     await day.look()
                     show()
                     if outage_ends and day.outage_over and time.monotonic() > outage_ends:
-                        await sandbox.take_down("PUSH", 0)
+                        await sandbox.take_push_down(0)
                         outage_ends = None
                     await asyncio.sleep(0.2)
     except TimeoutError:
@@ -237,4 +238,8 @@ async def _read(url: str, run: str) -> Rows:
         rows = await connection.fetch(READ, run)
     finally:
         await connection.close()
-    return Rows({row["id"]: row["status"] for row in rows}, Counter({row["id"]: row["events"] for row in rows}))
+    return Rows(
+        {row["id"]: row["status"] for row in rows},
+        Counter({row["id"]: row["events"] for row in rows}),
+        {row["provider_message_id"]: row["id"] for row in rows if row["provider_message_id"]},
+    )

@@ -134,7 +134,7 @@ ACTS: Sequence[Act] = (
     Act("stopped", "due in an hour, cancelled", 5, "CANCELLED", _in_an_hour, afterwards="cancel"),
     Act("recalled", "a campaign, cancelled in one call", 30, "CANCELLED", _in_an_hour, afterwards="cancel all"),
     Act("fickle", "their mail server fails twice", 5, "SENT", _mail_to("451x2"), failures=2),
-    Act("busy", "their push provider says 429 twice", 1, "SENT", _push_to("429x2+tablet"), failures=2),
+    Act("busy", "their push provider says 429 twice", 1, "SENT", _push_to("throttlex2+tablet"), failures=2),
     Act("silent", "taken, and no answer came", 2, "SENT", _push_to("accept-then-hangx1+tablet"), failures=1),
     Act("nobody", "mail to addresses that nobody has", 5, "FAILED", _mail_to("bounce")),
     Act("gone", "push to devices that are gone", 2, "FAILED", _push_to("invalid")),

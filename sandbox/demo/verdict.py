@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandbox.demo.day import Played
 from sandbox.demo.ledgers import Ledgers
@@ -25,6 +25,8 @@ class Rows:
     """By notification."""
     events: Counter[str]
     """How many events each notification has."""
+    taken: dict[str, str] = field(default_factory=dict)
+    """Notifications by the ids under which their providers took them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import aiohttp
 
 from services.dispatcher.egress import AddressBlocked, Egress, GuardedResolver
 from services.dispatcher.outcome import Answer, ErrorClass
-from services.dispatcher.schedule import retry_after
+from shared.retry_after import retry_after
 
 CONNECT_TIMEOUT = 5.0
 # How much of an answer is read, so that its connection can be used again. None of it is kept.

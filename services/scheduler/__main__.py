@@ -3,10 +3,13 @@
 import asyncio
 from datetime import timedelta
 
-from services.scheduler import accept, changes, redrives, rpc
+from services.scheduler import accept, changes, redrives, rpc, rpc_templates
 from services.scheduler.accept_store import AcceptStore
+from services.scheduler.renderer import Renderer
 from services.scheduler.settings import Settings
 from services.scheduler.store import Store
+from services.scheduler.template_store import TemplateStore
+from services.scheduler.templates import Catalogue
 from services.scheduler.watch import Hub
 from shared.batching import GroupCommit
 from shared.layers import Bounds
@@ -29,7 +32,11 @@ async def start(process: Process, settings: Settings) -> None:
     def wake(channel: str) -> None:
         notifier.tell(lane_topic(channel))
 
-    accepting = accept.Accept(AcceptStore(database), max_attempts=settings.max_attempts, on_due=wake, soon=soon)
+    template_store = TemplateStore(database)
+    renderer = Renderer(template_store)
+    accepting = accept.Accept(
+        AcceptStore(database), renderer, max_attempts=settings.max_attempts, on_due=wake, soon=soon
+    )
     group = await process.stack.enter_async_context(
         GroupCommit(
             accepting.flush,
@@ -54,7 +61,9 @@ async def start(process: Process, settings: Settings) -> None:
     )
     half = (settings.max_watchers + 1) // 2
     bounds = {rpc.WATCH: Bounds(settings.max_watchers, settings.watch_timeout, calls_of_a_tenant=half)}
-    health = await process.serve(database, [rpc.service(servicer)], large=rpc.LARGE, bounds=bounds)
+    templates = rpc_templates.Templates(Catalogue(template_store), renderer, Pages(settings.secret(), "templates"))
+    services = [rpc.service(servicer), rpc_templates.service(templates)]
+    health = await process.serve(database, services, large=rpc.LARGE, bounds=bounds)
     await process.stack.enter_async_context(watching)  # leaves before the server, which waits for its streams
     await process.become_ready(database, health)
 

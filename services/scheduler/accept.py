@@ -7,7 +7,8 @@ A caller's request passes `validation` alone, so that a bad one costs nobody els
 A  one read without locks: is its key known? Is its address suppressed? What are the tenant's bounds, what has it used
    of its limit, and what time is it?
 B  pure: a known key is a replay, or reused; a new request is judged by the database's clock, the tenant's region, who
-   must not be sent to, and last by the limit, so that whoever is refused for anything else spends nothing.
+   must not be sent to, by the limit, so that whoever is refused for anything else spends nothing, and last a template
+   is rendered, so that whoever is refused costs no work.
 C  one write: what passed goes in where its key is still free. Whoever lost that race is read again, from A.
    Where a tenant has a limit, it is one transaction that holds the tenants' buckets: A and B again, for somebody may
    have been before us; then the write, and what really went in is charged. Whose bucket somebody holds for long is sent
@@ -23,8 +24,9 @@ from uuid import UUID
 
 from services.scheduler.fingerprint import fingerprint
 from services.scheduler.limits import Bucket, Limit, charges, plan
-from services.scheduler.notification import Notification, Request
+from services.scheduler.notification import Notification, Request, TemplateUse
 from services.scheduler.phones import in_region, is_national
+from services.scheduler.templates import Rendered, VersionRef
 from services.scheduler.times import due_time, judge_due
 from shared import suppression
 from shared.batching import Contention
@@ -35,6 +37,7 @@ from shared.errors import (
     IdempotencyKeyReused,
     RecipientOptedOut,
     RequestInvalid,
+    ResourceNotFound,
     ServerOverloaded,
     TenantLimitExceeded,
     Violation,
@@ -43,6 +46,7 @@ from shared.errors import (
 Key = tuple[str, str]  # tenant, idempotency key
 
 MAX_ROUNDS = 3
+RENDERED = 8 * 1024  # bytes that a template is taken to come to, before it is known: more than most
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class Facts:
     limit: Limit | None = None
     empty_at: datetime | None = None
     """Of the bucket; None where the tenant has none yet, or needs none."""
+    template: VersionRef | None = None
+    """The version that the request means; None where there is none, or it names no template."""
 
     @property
     def bucket(self) -> Bucket | None:
@@ -87,12 +93,20 @@ class Candidate:
 
     request: Request
     fingerprint: bytes
+    rendered: Rendered | None = None
+    """What its template was rendered to, once it was."""
     fate: Fate = field(default_factory=Fate, compare=False, repr=False)
+
+    @property
+    def content(self) -> Mapping[str, object]:
+        return self.rendered.content if self.rendered else self.request.content
 
     @property
     def size(self) -> int:
         """Bytes of what may be long, of which a group carries a bounded number."""
-        return len(f"{self.request.address}{self.request.content}{self.request.labels}".encode())
+        request = self.request
+        variables, to_come = (request.template.variables, RENDERED) if request.template else ("", 0)
+        return to_come + len(f"{request.address}{request.content}{request.labels}{variables}".encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +139,27 @@ class Store(Statements, Protocol):
     def transaction(self) -> AbstractAsyncContextManager[Statements]: ...
 
 
+class Renderer(Protocol):
+    async def render_all(
+        self, wanted: Mapping[Key, tuple[VersionRef, TemplateUse]]
+    ) -> Mapping[Key, Rendered | ApiError]: ...
+
+
 class Accept:
     """Answers groups of requests; `flush` is what the group commit calls."""
 
-    def __init__(self, store: Store, *, max_attempts: int, on_due: Callable[[str], None], soon: timedelta) -> None:
+    def __init__(
+        self,
+        store: Store,
+        renderer: Renderer,
+        *,
+        max_attempts: int,
+        on_due: Callable[[str], None],
+        soon: timedelta,
+    ) -> None:
         """`on_due` is told the channel of what was written and is due within `soon`."""
         self._store = store
+        self._renderer = renderer
         self._max_attempts = max_attempts
         self._on_due = on_due
         self._soon = soon
@@ -160,7 +189,7 @@ class Accept:
     async def _round(self, group: Sequence[Candidate]) -> dict[Key, Answer]:
         """Answers all but those that lost the race for their key."""
         group, facts = await self._look(group)
-        new, known, answers = _sort_out(group, facts)
+        new, known, answers = await self._admit(group, facts)
         if known:
             answers |= await self._find(known, {one.request.key for one in group if one.fate.ours})
         if new:
@@ -174,6 +203,29 @@ class Accept:
         completed = [_completed(candidate, facts[candidate.request.key]) for candidate in group]
         national = [new.request for old, new in zip(group, completed, strict=True) if new is not old]
         return completed, {**facts, **await self._store.look_up_keys(national)} if national else facts
+
+    async def _admit(
+        self, group: Sequence[Candidate], facts: Mapping[Key, Facts]
+    ) -> tuple[list[Candidate], dict[Key, UUID], dict[Key, Answer]]:
+        """Step B, with what is new rendered. Whose template fails has taken nobody's place under the limit."""
+        failed: dict[Key, Answer] = {}
+        while True:
+            new, known, answers = _sort_out([one for one in group if one.request.key not in failed], facts)
+            rendered = await self._render(new, facts)
+            group = [_with(rendered.get(one.request.key), one) for one in group]
+            wrong = {key: answer for key, answer in rendered.items() if isinstance(answer, ApiError)}
+            if not wrong:
+                return [_with(rendered.get(one.request.key), one) for one in new], known, answers | failed
+            failed |= wrong
+
+    async def _render(self, new: Sequence[Candidate], facts: Mapping[Key, Facts]) -> Mapping[Key, Rendered | ApiError]:
+        """Of those that name a template and were not rendered yet."""
+        wanted = {
+            one.request.key: (template, one.request.template)
+            for one in new
+            if one.request.template and not one.rendered and (template := facts[one.request.key].template)
+        }
+        return await self._renderer.render_all(wanted) if wanted else {}
 
     async def _write(self, new: Sequence[Candidate]) -> dict[Key, Answer]:
         try:
@@ -230,6 +282,10 @@ def candidate(request: Request) -> Candidate:
     return Candidate(request, fingerprint(request))
 
 
+def _with(rendered: Rendered | ApiError | None, candidate: Candidate) -> Candidate:
+    return replace(candidate, rendered=rendered) if isinstance(rendered, Rendered) else candidate
+
+
 def _own(new: Iterable[Candidate], written: Set[Key]) -> None:
     """Of what was not known, this is written, or may be."""
     for one in new:
@@ -258,7 +314,7 @@ def _sort_out(
         key = candidate.request.key
         known = facts[key].known
         if known is None:
-            if refusal := _judge(candidate.request, facts[key]):
+            if refusal := _judge(candidate, facts[key]):
                 refused[key] = refusal
             else:
                 new.append(candidate)
@@ -270,8 +326,9 @@ def _sort_out(
     return passed, replays, refused | over
 
 
-def _judge(request: Request, facts: Facts) -> ApiError | None:
+def _judge(candidate: Candidate, facts: Facts) -> ApiError | None:
     """Why a new request is refused, whatever its tenant has used of its limit."""
+    request = candidate.request
     violations = judge_times(request, facts)
     if is_national(request.channel, request.address):
         try:
@@ -282,11 +339,21 @@ def _judge(request: Request, facts: Facts) -> ApiError | None:
         return RequestInvalid(violations)
     match suppression.reason(facts.suppressed_by):
         case None:
-            return None
+            return None if candidate.rendered else _judge_template(request, facts)
         case suppression.OPTED_OUT:
             return RecipientOptedOut()
         case _:
             return AddressSuppressed()
+
+
+def _judge_template(request: Request, facts: Facts) -> ApiError | None:
+    if request.template is None:
+        return None
+    if facts.template is None:
+        return ResourceNotFound("template")
+    if facts.template.channel != request.channel:
+        return RequestInvalid([Violation("template.channel", "is not the template's")])
+    return None
 
 
 def _within_limits(

@@ -7,6 +7,9 @@ from typing import TypeAlias
 from services.scheduler.addresses import canonical_email, canonical_mailbox
 from services.scheduler.faults import CONTROLS, Faults, is_visible
 
+# The contents that say by themselves what is said, and the channel that follows from each.
+CHANNELS = {"email": "EMAIL", "sms": "SMS", "push": "PUSH"}
+
 MAX_EMAIL = 64 * 1024
 MAX_LINE = 998  # RFC 5322, 2.1.1
 MAX_HEADERS = 20

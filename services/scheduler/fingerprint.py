@@ -2,7 +2,8 @@
 
 The form has a version, which the fingerprint begins with. It leaves out what is not set, so a field that comes later
 changes no fingerprint of a request that does not use it. A national telephone number stands in it as its digits: what
-the tenant's region makes of them may change, and a replay must stay one.
+the tenant's region makes of them may change, and a replay must stay one. So must that of a request with a template, of
+which it has what was asked, and not what it was rendered to.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from services.scheduler.notification import Request
+from services.scheduler.notification import Request, TemplateUse
 
 VERSION = b"\x01"
 
@@ -23,7 +24,8 @@ def fingerprint(request: Request) -> bytes:
     said = {
         "channel": request.channel,
         "address": request.address,
-        "content": request.content,
+        "content": request.content if request.template is None else None,
+        "template": _template(request.template),
         "priority": request.priority,
         "due": _moment(request.due),
         "expiry": _moment(request.expiry),
@@ -35,6 +37,13 @@ def fingerprint(request: Request) -> bytes:
     form = {name: value for name, value in said.items() if value is not None and value != DEFAULTS.get(name)}
     text = json.dumps(form, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return VERSION + hashlib.sha256(text.encode()).digest()
+
+
+def _template(use: TemplateUse | None) -> Mapping[str, object] | None:
+    if use is None:
+        return None
+    said = {"name": use.name, "version": use.version, "locale": use.locale, "variables": use.variables}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _moment(moment: datetime | timedelta | None) -> str | None:

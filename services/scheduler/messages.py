@@ -14,12 +14,13 @@ from services.scheduler.accept import Accepted
 from services.scheduler.addresses import CANONICAL
 from services.scheduler.bulk import Order, Report, limit_of
 from services.scheduler.changes import Wish
-from services.scheduler.contents import Parts
+from services.scheduler.contents import CHANNELS, Parts
 from services.scheduler.faults import Faults
 from services.scheduler.listing import Filter
 from services.scheduler.notification import HistoryEntry, Notification
 from services.scheduler.statistics import Count
-from services.scheduler.validation import CHANNELS, MAX_REASON, MAX_REFERENCE, Draft
+from services.scheduler.templates import Use
+from services.scheduler.validation import MAX_REASON, MAX_REFERENCE, TEMPLATE, Draft
 from shared.errors import ApiError
 
 MAX_PAGE = 3 * 1024 * 1024  # of bytes: unless told otherwise, clients refuse an answer of more than 4 MiB
@@ -41,7 +42,8 @@ def draft(tenant: str, request: scheduler_pb2.ScheduleNotificationRequest) -> Dr
         recipient=request.WhichOneof("recipient"),
         address=request.address,
         content=content,
-        parts=_parts(getattr(request, content)) if content in CHANNELS else {},
+        parts=parts(getattr(request, content)) if content in CHANNELS else {},
+        template=_use(request.template) if content == TEMPLATE else None,
         priority=request.priority,
         due=_moment(request, "due"),
         expiry=_moment(request, "expiry"),
@@ -52,7 +54,11 @@ def draft(tenant: str, request: scheduler_pb2.ScheduleNotificationRequest) -> Dr
     )
 
 
-def _parts(content: Message) -> Parts:
+def _use(content: notification_pb2.TemplateContent) -> Use:
+    return Use(content.template, content.version, channel(content.channel), content.locale, content.variables_json)
+
+
+def parts(content: Message) -> Parts:
     """Every field: a text, or a map of texts."""
     values = ((field.name, getattr(content, field.name)) for field in content.DESCRIPTOR.fields)
     return {name: value if isinstance(value, str) else dict(value) for name, value in values}
@@ -224,6 +230,8 @@ def notification(stored: Notification, timeline: Iterable[HistoryEntry] | None =
         category=stored.category,
         reference=stored.reference or "",
         labels=dict(stored.labels),
+        template=stored.template or "",
+        template_version=stored.template_version or 0,
         redrive_count=stored.redrive_count,
         revision=stored.revision,
         due_time=timestamp(stored.due_at),

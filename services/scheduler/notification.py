@@ -7,6 +7,18 @@ from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
+class TemplateUse:
+    """What is asked for where a request names a template instead of saying what is said."""
+
+    name: str
+    version: int | None
+    """None: the newest, when it is accepted."""
+    locale: str | None
+    variables: str = field(repr=False)
+    """A JSON object, in the one text that equal ones have."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A valid request in canonical form. Equal ones have equal fingerprints."""
 
@@ -16,6 +28,7 @@ class Request:
     address: str = field(repr=False)
     """Of a national telephone number the digits, until `accept` knows the tenant's region."""
     content: Mapping[str, object] = field(repr=False)
+    """Nothing, where `template` says what it is rendered from."""
     priority: int
     due: datetime | timedelta | None
     """At a time, after a delay, or now."""
@@ -25,6 +38,7 @@ class Request:
     category: str
     reference: str | None
     labels: Mapping[str, str] = field(repr=False)
+    template: TemplateUse | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -53,6 +67,8 @@ class Notification:
     category: str
     reference: str | None
     labels: Mapping[str, str] = field(repr=False)
+    template: str | None = None
+    template_version: int | None = None
     redrive_count: int = 0
     revision: int = 1
     created_at: datetime

@@ -19,6 +19,7 @@ from services.scheduler.listing import Filter, Scan, leading
 from services.scheduler.notification import HistoryEntry, Notification, Request
 from services.scheduler.redrives import Dead, Slice, Tried
 from services.scheduler.statistics import Count, LaneStats, Totals, WebhookStats
+from services.scheduler.templates import VersionRef
 from shared.database import Executor, Locked, Statements, columns
 
 sql = Statements("services.scheduler")
@@ -32,17 +33,20 @@ class Store:
         self._executor = executor
 
     async def look_up_keys(self, requests: Sequence[Request]) -> Mapping[Key, Facts]:
-        asked = [(*request.key, request.channel, request.address, request.category) for request in requests]
-        rows = await self._executor.fetch(sql["look_up_keys"], *columns(asked, 5))
+        asked = [
+            (*request.key, request.channel, request.address, request.category, *_template(request))
+            for request in requests
+        ]
+        rows = await self._executor.fetch(sql["look_up_keys"], *columns(asked, 7))
         return {(row["tenant_id"], row["idempotency_key"]): _facts(row) for row in rows}
 
     async def insert_notifications(
         self, candidates: Sequence[Candidate], max_attempts: int
     ) -> Mapping[Key, Notification]:
         """Answers those that were written; the others' keys were taken in between."""
-        arrays = columns([_row(candidate) for candidate in candidates], 15)
+        arrays = columns([_row(candidate) for candidate in candidates], 17)
         rows = await self._executor.fetch(sql["insert_notifications"], *arrays, max_attempts)
-        asked = {candidate.request.key: candidate.request for candidate in candidates}
+        asked = {candidate.request.key: candidate for candidate in candidates}
         written = {(row["tenant_id"], row["idempotency_key"]): row for row in rows}
         return {key: _fresh(asked[key], row, max_attempts) for key, row in written.items()}
 
@@ -239,7 +243,14 @@ def _facts(row: asyncpg.Record) -> Facts:
         row["suppressed_by"],
         limit,
         row["empty_at"],
+        VersionRef(row["template_id"], row["template_version"], row["template_channel"])
+        if row["template_id"]
+        else None,
     )
+
+
+def _template(request: Request) -> tuple[str | None, int | None]:
+    return (request.template.name, request.template.version) if request.template else (None, None)
 
 
 def _row(candidate: Candidate) -> tuple[object, ...]:
@@ -257,8 +268,14 @@ def _row(candidate: Candidate) -> tuple[object, ...]:
         request.category,
         request.reference,
         json.dumps(request.labels),
-        json.dumps(request.content),
+        json.dumps(candidate.content),
+        *_rendered_from(candidate),
     )
+
+
+def _rendered_from(candidate: Candidate) -> tuple[str | None, int | None]:
+    template, rendered = candidate.request.template, candidate.rendered
+    return (template.name, rendered.version) if template and rendered else (None, None)
 
 
 def _either(moment: datetime | timedelta | None) -> tuple[datetime | None, timedelta | None]:
@@ -267,7 +284,9 @@ def _either(moment: datetime | timedelta | None) -> tuple[datetime | None, timed
     return moment, None
 
 
-def _fresh(request: Request, row: asyncpg.Record, max_attempts: int) -> Notification:
+def _fresh(candidate: Candidate, row: asyncpg.Record, max_attempts: int) -> Notification:
+    request = candidate.request
+    template, template_version = _rendered_from(candidate)
     return Notification(
         id=row["id"],
         idempotency_key=request.idempotency_key,
@@ -283,6 +302,8 @@ def _fresh(request: Request, row: asyncpg.Record, max_attempts: int) -> Notifica
         category=request.category,
         reference=request.reference,
         labels=request.labels,
+        template=template,
+        template_version=template_version,
         created_at=row["created_at"],
     )
 

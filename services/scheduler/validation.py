@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from services.scheduler import contents
+from services.scheduler import contents, templates
 from services.scheduler.addresses import CANONICAL
+from services.scheduler.contents import CHANNELS
 from services.scheduler.faults import MAX_SPAN, Faults
 from services.scheduler.notification import Request
 from shared.errors import RequestInvalid, Violation
@@ -17,8 +18,7 @@ MAX_REFERENCE = 255
 MAX_REASON = 255
 NORMAL = 2
 
-# What this version serves of the contract's content, and the channel that follows from it.
-CHANNELS = {"email": "EMAIL", "sms": "SMS", "push": "PUSH"}
+TEMPLATE = "template"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class Draft:
     category: str
     reference: str
     labels: Mapping[str, str] = field(repr=False)
+    template: templates.Use | None = None
+    """Where that is the chosen content."""
 
 
 def check(draft: Draft) -> Request:
@@ -47,11 +49,16 @@ def check(draft: Draft) -> Request:
     faults.length("idempotency_key", draft.idempotency_key, 255, required=True)
     _check_served(faults, draft)
     channel = CHANNELS.get(draft.content or "", "")
+    use = None
+    if draft.template:
+        channel, use = draft.template.channel or "", templates.used(faults, draft.template)
+        if not channel:
+            faults.add("template.channel", "is required")
     address = draft.address
     content: Mapping[str, object] = {}
     if channel and draft.recipient == "address":
         address = faults.canonical("address", draft.address, CANONICAL[channel])
-    if channel:
+    if channel and not draft.template:
         content = dict(contents.RULES[channel](faults, draft.parts))
     _check_spans(faults, draft)
     faults.length("category", draft.category, 64)
@@ -73,6 +80,7 @@ def check(draft: Draft) -> Request:
         category=draft.category,
         reference=draft.reference or None,
         labels=draft.labels,
+        template=use,
     )
 
 
@@ -83,8 +91,6 @@ def _check_served(faults: Faults, draft: Draft) -> None:
         faults.add(draft.recipient, "is not served by this version; use address")
     if draft.content is None:
         faults.add("content", "is required")
-    elif draft.content not in CHANNELS:
-        faults.add(draft.content, f"is not served by this version; use {', '.join(CHANNELS)}")
 
 
 def _check_spans(faults: Faults, draft: Draft) -> None:

@@ -17,6 +17,7 @@ from services.worker.leases import Leases
 from services.worker.outcome import Later
 from services.worker.providers import Provider
 from services.worker.providers.catalogue import choose_providers
+from services.worker.providers.unconfigured import Unconfigured
 from services.worker.recording import Fence, Recording, fences
 from services.worker.recovery import Recovery
 from services.worker.retention import Retention
@@ -31,7 +32,10 @@ from shared.backoff import Backoff
 from shared.batching import GroupCommit
 from shared.listener import EVENTS_TOPIC, LANES_TOPIC, Listener, Notifier, lane_topic
 from shared.process import Process, run
+from shared.settings import PREFIX
 from shared.store import Store as SharedStore
+
+log = structlog.get_logger()
 
 FLIGHTS = 4
 
@@ -76,9 +80,13 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     suspects = SuspectSlot()
     shared = {
         channel: SharedLane(
-            channel, settings.concurrency(channel), first_rest=settings.probe_base, longest_rest=settings.probe_cap
+            channel,
+            settings.concurrency(channel),
+            first_rest=settings.probe_base,
+            longest_rest=settings.probe_cap,
+            unfit=_unfit(channel, provider),
         )
-        for channel in providers
+        for channel, provider in providers.items()
     }
     gates = {
         channel: Gates(
@@ -119,7 +127,8 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         shared,
         worker_id=worker_id,
         phase=lambda: worker.phase,
-        loads=lambda: [lane.load for lane in lanes.values()],
+        # A lane that this worker cannot serve is served by nobody, as far as it is concerned.
+        loads=lambda: [lane.load for channel, lane in lanes.items() if shared[channel].fit],
         first_probe=timedelta(seconds=settings.probe_base),
         longest_probe=timedelta(seconds=settings.probe_cap),
         on_news=tell_news,
@@ -148,6 +157,13 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     await enter(worker)
     await process.become_ready(database, health, draining=lambda: worker.draining)
     return worker
+
+
+def _unfit(channel: str, provider: Provider) -> str | None:
+    if not isinstance(provider, Unconfigured):
+        return None
+    log.error("lane.unconfigured", channel=channel, provider=provider.name, missing=f"{PREFIX}{provider.setting}")
+    return provider.cause
 
 
 def _lane_settings(channel: str, settings: Settings) -> LaneSettings:

@@ -24,9 +24,10 @@ class Breaker:
 
     def weigh(self, outcome: Outcome) -> Outcome:
         """The outcome as it is to be believed: nobody's list is a fifth dead addresses, so the fault is ours."""
-        self._dead_addresses.append(outcome.answer is Answer.PERMANENT_ADDRESS)
+        dead = outcome.answer is Answer.PERMANENT_ADDRESS and not outcome.opted_out  # somebody lives there
+        self._dead_addresses.append(dead)
         many = len(self._dead_addresses) == WINDOW and sum(self._dead_addresses) > MAX_DEAD_ADDRESSES
-        if many and outcome.answer is Answer.PERMANENT_ADDRESS:
+        if many and dead:
             return replace(outcome, answer=Answer.MISCONFIGURED)
         return outcome
 

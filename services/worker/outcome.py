@@ -1,11 +1,12 @@
 """What becomes of a notification after an attempt. Pure: no I/O, no clock."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from services.worker.claim import ExpiredClaim, Held
 from services.worker.providers import Answer, Outcome
 from shared.backoff import Backoff
+from shared.suppression import OPTED_OUT
 
 MAX_NOT_BEFORE = timedelta(hours=24)
 
@@ -52,6 +53,8 @@ def judge(held: Held, outcome: Outcome, backoff: Backoff, *, given_up: bool = Fa
             return Sent(provider_message_id=outcome.provider_message_id)
         case Answer.PERMANENT_MESSAGE:
             return Ended(reason="MESSAGE_REJECTED", kind=FAILED_ATTEMPT, code=outcome.code)
+        case Answer.PERMANENT_ADDRESS if outcome.opted_out:
+            return replace(suppressed(held, OPTED_OUT), kind=FAILED_ATTEMPT, code=outcome.code)
         case Answer.PERMANENT_ADDRESS:
             return Ended(reason="ADDRESS_REJECTED", kind=FAILED_ATTEMPT, code=outcome.code)
         case _:

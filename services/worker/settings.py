@@ -5,15 +5,27 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
+from services.worker.providers import fcm_settings, resend_settings, twilio_settings
+from services.worker.providers.fcm_settings import FcmSettings, ServiceAccount
+from services.worker.providers.http import CONNECT_TIMEOUT
+from services.worker.providers.remote_settings import RemoteSettings
+from services.worker.providers.resend_settings import ResendSettings
 from services.worker.providers.smtp_settings import SmtpSettings, Tls
+from services.worker.providers.twilio_settings import TwilioSettings
+from services.worker.providers.unconfigured import Missing
 from shared.settings import DAY, PREFIX, YEAR, ProcessSettings, Seconds
 
 CHANNELS = ("EMAIL", "SMS", "PUSH")
 ATTEMPT_FACTOR = 1.5  # an attempt does more than wait for the provider's last answer
 
 
+# The providers that have a method here, and what may be in a file.
+BUILT = ("smtp", "resend", "twilio", "fcm")
+SECRETS = ("resend_api_key", "twilio_auth_token", "fcm_credentials", "remote_token")
+
 Concurrency = Annotated[int, Field(ge=1, le=10_000)]
 ProviderTimeout = Annotated[float, Field(gt=0, le=600)]
+Url = Annotated[str, Field(pattern=r"^https?://[^/@?#]+[^@?#]*$")]
 Retained = Annotated[float, Field(ge=0, le=10 * YEAR, allow_inf_nan=False)]
 
 
@@ -47,15 +59,15 @@ class Settings(ProcessSettings):
     """While a lane's breaker is open: how long until one notification is sent as a probe; doubled while it fails."""
     probe_cap: Annotated[float, Field(gt=0, le=3600, validate_default=True)] = 60.0
     """The longest delay between probes."""
-    email_provider: Literal["none", "smtp", "mock"] = "smtp"
+    email_provider: Literal["none", "smtp", "resend", "remote", "mock"] = "smtp"
     """What delivers mail. none: this worker does not."""
     email_provider_timeout: ProviderTimeout = 30.0
     """How long the provider may take for its last answer."""
-    sms_provider: Literal["none", "mock"] = "none"
+    sms_provider: Literal["none", "twilio", "remote", "mock"] = "none"
     """What delivers text messages. none: this worker does not."""
     sms_provider_timeout: ProviderTimeout = 10.0
     """How long the provider may take for its last answer."""
-    push_provider: Literal["none", "mock"] = "none"
+    push_provider: Literal["none", "fcm", "remote", "mock"] = "none"
     """What delivers push messages. none: this worker does not."""
     push_provider_timeout: ProviderTimeout = 10.0
     """How long the provider may take for its last answer."""
@@ -75,6 +87,48 @@ class Settings(ProcessSettings):
     """The username's."""
     smtp_sender: Annotated[str, Field(validate_default=True)] = ""
     """From whom a mail is that names no sender: an address, or `Name <address>`."""
+    resend_api_key: SecretStr = SecretStr("")
+    """Of the account that sends."""
+    resend_api_key_file: Path | None = None
+    """A file with it, instead of RESEND_API_KEY."""
+    resend_sender: str = ""
+    """From whom a mail is that names no sender: an address, or `Name <address>`, of a domain that is verified."""
+    resend_url: Url = resend_settings.URL
+    """Where Resend's API is."""
+    twilio_account_sid: str = ""
+    """Of the account that sends: AC and 32 hexadecimal digits."""
+    twilio_api_key_sid: str = ""
+    """An API key to log in with, SK and 32 hexadecimal digits. Default: the account itself."""
+    twilio_auth_token: SecretStr = SecretStr("")
+    """The account's auth token, or the secret of TWILIO_API_KEY_SID."""
+    twilio_auth_token_file: Path | None = None
+    """A file with it, instead of TWILIO_AUTH_TOKEN."""
+    twilio_sender: str = ""
+    """From whom: a number in E.164, a short code, an alphanumeric sender, or a messaging service: MG and 32 digits."""
+    twilio_url: Url = twilio_settings.URL
+    """Where Twilio's API is."""
+    fcm_credentials: SecretStr = SecretStr("")
+    """The key of a service account that may send, in JSON, as Google gives it."""
+    fcm_credentials_file: Path | None = None
+    """A file with it, instead of FCM_CREDENTIALS."""
+    fcm_project: str = ""
+    """The id of the Firebase project. Default: the service account's."""
+    fcm_url: Url = fcm_settings.URL
+    """Where FCM's API is."""
+    email_remote_address: str = ""
+    """address:port of the Provider service that delivers mail."""
+    sms_remote_address: str = ""
+    """Likewise, text messages."""
+    push_remote_address: str = ""
+    """Likewise, push messages."""
+    remote_tls: Literal["none", "tls"] = "tls"
+    """How these are spoken to."""
+    remote_ca_file: Path | None = None
+    """Authorities to trust there, in PEM, instead of the system's."""
+    remote_token: SecretStr = SecretStr("")
+    """Sent to them as a bearer token. Default: none is."""
+    remote_token_file: Path | None = None
+    """A file with it, instead of REMOTE_TOKEN."""
     mock_url: Annotated[str, Field(pattern=r"^https?://[^/]+")] = "http://127.0.0.1:58080"
     """Where the sandbox is, for the mock provider."""
 
@@ -139,13 +193,28 @@ class Settings(ProcessSettings):
         return self
 
     @model_validator(mode="after")
-    def _smtp_can_work(self) -> Self:
-        if self.email_provider == "smtp":
+    def _secrets_have_one_place(self) -> Self:
+        for name in SECRETS:
+            if getattr(self, name).get_secret_value() and getattr(self, f"{name}_file"):
+                raise ValueError(f"{PREFIX}{name.upper()} and {PREFIX}{name.upper()}_FILE: at most one must be set")
+        return self
+
+    @model_validator(mode="after")
+    def _providers_can_work(self) -> Self:
+        """What is wrong stops the start. What is missing does not: the catalogue sees to that lane."""
+        for channel in CHANNELS:
+            name = self.provider(channel)
             try:
-                self.smtp()
+                if name == "remote":
+                    self.remote(channel)
+                elif name in BUILT:
+                    getattr(self, name)()
+            except Missing:
+                pass
             except ValueError as error:
-                name, _, problem = str(error).partition(": ")
-                raise ValueError(f"{PREFIX}SMTP_{name.upper()}: {problem}") from None
+                field, _, problem = str(error).partition(": ")
+                of = f"{channel}_{name}" if field == "address" else name
+                raise ValueError(f"{PREFIX}{of.upper()}_{field.upper()}: {problem}") from None
         return self
 
     def smtp(self) -> SmtpSettings:
@@ -162,3 +231,70 @@ class Settings(ProcessSettings):
             answer_timeout=self.email_provider_timeout,
             max_connections=self.concurrency("EMAIL"),  # a claim is a start: it must not wait for a connection
         )
+
+    def resend(self) -> ResendSettings:
+        """Raises Missing, ValueError."""
+        return ResendSettings(
+            api_key=self._secret("resend_api_key"),
+            sender=self._needed("resend_sender"),
+            url=self.resend_url,
+            timeout=self.email_provider_timeout,
+        )
+
+    def twilio(self) -> TwilioSettings:
+        """Raises Missing, ValueError."""
+        return TwilioSettings(
+            account_sid=self._needed("twilio_account_sid"),
+            secret=self._secret("twilio_auth_token"),
+            sender=self._needed("twilio_sender"),
+            api_key_sid=self.twilio_api_key_sid,
+            url=self.twilio_url,
+            timeout=self.sms_provider_timeout,
+        )
+
+    def fcm(self) -> FcmSettings:
+        """Raises Missing, ValueError."""
+        return FcmSettings(
+            account=ServiceAccount.parse(self._secret("fcm_credentials")),
+            project=self.fcm_project,
+            url=self.fcm_url,
+            timeout=self.push_provider_timeout,
+            token_timeout=self.attempt_deadline("PUSH") - self.push_provider_timeout,
+        )
+
+    def remote(self, channel: str) -> RemoteSettings:
+        """Raises Missing, ValueError."""
+        has_token = self.remote_token_file or self.remote_token.get_secret_value()
+        timeout = self.provider_timeout(channel)
+        return RemoteSettings(
+            address=self._needed(f"{channel.lower()}_remote_address"),
+            tls=self.remote_tls == "tls",
+            ca_file=self.remote_ca_file,
+            token=self._secret("remote_token") if has_token else "",
+            timeout=timeout,
+            connect_timeout=min(CONNECT_TIMEOUT, self.attempt_deadline(channel) - timeout),
+        )
+
+    def _needed(self, name: str) -> str:
+        if not (value := str(getattr(self, name))):
+            raise Missing(name.upper())
+        return value
+
+    def _secret(self, name: str) -> str:
+        """From its variable or its file, which may also come later than this process: then it is missing."""
+        file: Path | None = getattr(self, f"{name}_file")
+        if file is None:
+            return self._needed_secret(name)
+        try:
+            found = file.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            found = ""
+        if not found:
+            raise Missing(f"{name}_file".upper())
+        return found
+
+    def _needed_secret(self, name: str) -> str:
+        secret: SecretStr = getattr(self, name)
+        if not (value := secret.get_secret_value().strip()):
+            raise Missing(name.upper())
+        return value

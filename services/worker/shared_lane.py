@@ -96,8 +96,18 @@ Change = Open | Close | DelayProbe | ReturnProbe | Hold
 
 
 class SharedLane:
-    def __init__(self, channel: str, concurrency: int, *, first_rest: float = 5.0, longest_rest: float = 60.0) -> None:
-        """`first_rest` and `longest_rest` are seconds: how long a worker that fails alone leaves its provider alone."""
+    def __init__(
+        self,
+        channel: str,
+        concurrency: int,
+        *,
+        first_rest: float = 5.0,
+        longest_rest: float = 60.0,
+        unfit: str | None = None,
+    ) -> None:
+        """`first_rest` and `longest_rest` are seconds: how long a worker that fails alone leaves its provider alone.
+        `unfit` says why this worker can deliver nothing at all.
+        """
         self.channel = channel
         self.pace = Pace(concurrency)
         self.on_change: Callable[[], None] = lambda: None
@@ -115,12 +125,20 @@ class SharedLane:
         self._rest = 0.0
         self._rests_until = 0.0
         self._courtesy = 0.0
+        self._unfit = unfit
+        self._accused = False
 
     # --- before a claim
 
     @property
+    def fit(self) -> bool:
+        """Whether this worker can deliver, whatever the provider's health."""
+        return self._unfit is None
+
+    @property
     def paused(self) -> bool:
-        return self._facts.paused
+        """Whether nothing is claimed, not even a probe."""
+        return self._facts.paused or not self.fit
 
     @property
     def held_for(self) -> float:
@@ -189,7 +207,15 @@ class SharedLane:
         if facts.held_for > 0 and self.held_for < -MIN_HOLD.total_seconds():
             self.pace.slow_down()  # another worker met it
         self._facts, self._read_at = facts, tick()
+        self._accuse()
         return (before.paused, before.open, before.opening) != (facts.paused, facts.open, facts.opening)
+
+    def _accuse(self) -> None:
+        """What this worker lacks is told by the breaker, once: a worker that has it closes it with the first probe."""
+        if self._unfit is not None and not self._accused:
+            self._accused = True
+            if not self._facts.open:
+                self._change(Open(self._facts.opening, self._unfit))
 
     def _accept(self, notification_id: UUID) -> None:
         self.pace.accept()

@@ -18,7 +18,9 @@ from shared.database import Database
 from shared.errors import IdempotencyKeyReused, TenantLimitExceeded
 from tests.concurrency.test_idempotency import Scheduler, deadlocks, halves, schedule, start
 from tests.notifications import Notifications
+from tests.templates import NoTemplates
 
+SOON = timedelta(seconds=5)
 TENANTS = ["a", "b", "c", "d", "free"]
 GROUPS = 25  # of each client
 INTERVAL = timedelta(seconds=100)
@@ -94,7 +96,9 @@ async def test_groups_that_share_keys_and_tenants_in_any_order_do_not_deadlock_a
         Database(database_url, name="other", size=3) as other,
     ):
         accepts = [
-            Accept(AcceptStore(database), max_attempts=5, on_due=lambda _: None, soon=timedelta(seconds=5))
+            Accept(
+                AcceptStore(database), NoTemplates(), max_attempts=5, on_due=lambda _: None, soon=timedelta(seconds=5)
+            )
             for database in (one, other)
         ]
         await asyncio.gather(*[client(accepts[number % 2], number) for number in range(6)])

@@ -46,7 +46,7 @@ async def test_everything_works_as_the_page_says(state: Path, tmp_path: Path) ->
         script if language == "sh" else f"python - <<'END'\n{script}END\n"
         for language, script in BLOCK.findall(PAGE.read_text())
     ]
-    before, one, later, dead, file, stats, platform, programs, python = blocks
+    before, one, later, templates, dead, file, stats, platform, programs, python = blocks
     async with up(state) as running:
 
         async def told(script: str) -> list[str]:
@@ -57,6 +57,13 @@ async def test_everything_works_as_the_page_says(state: Path, tmp_path: Path) ->
         assert any(line.startswith("SENT, attempt 1 of ") for line in sent)  # watched to its end
         assert sent[-1].endswith("order-17-shipped")
         assert [line.split()[0] for line in await told(later)] == ["accepted", "rescheduled", "cancelled"]
+
+        stored, *shown, listed, got, erased = await told(templates)
+        assert (stored, erased) == ("stored shipped, version 1", "erased shipped")
+        assert ["subject", "Bestellung", "17"] in [line.split() for line in shown]
+        assert any(line.startswith("accepted ") for line in shown)
+        assert listed == "shipped  EMAIL  version 1  de, en"
+        assert json.loads(got)["template"]["name"] == "shipped"
 
         async def refused_is(status: str) -> bool:
             (found,) = map(json.loads, await told("notifyqueue get order-16-shipped --json"))

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,8 +17,8 @@ import pytest_asyncio
 from standardwebhooks import Webhook
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
-from tests.e2e.conftest import ROOT, Up, open_folder, up
-from tests.programs import require_program
+from tests.e2e.conftest import Up, open_folder, up
+from tests.node_example import install
 from tests.waiting import eventually
 
 # One `make up` for all of them.
@@ -71,15 +69,8 @@ class Node:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    for program in ("node", "npm"):
-        require_program(program, Path(shutil.which(program) or program))
     checkout = tmp_path_factory.mktemp("checkout")
-    without_modules = shutil.ignore_patterns("node_modules")
-    shutil.copytree(ROOT / "examples/node", checkout / "examples/node", ignore=without_modules)
-    shutil.copytree(ROOT / "proto", checkout / "proto")
-    command = ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", "examples/node")
-    installed = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
-    assert installed.returncode == 0, installed.stderr
+    install(checkout)
     return checkout
 
 

@@ -1,5 +1,6 @@
 """No log says who was told what: markers planted in everything personal are in no line of any process."""
 
+import json
 from pathlib import Path
 
 import grpc.aio
@@ -17,6 +18,9 @@ ENDS = {
     "retried": "451x1+mk-local-retried@example.com",
 }
 
+# One whose first answer is lost, and one that is refused.
+NUMBERS = ("+12025550191", "+15005550001")
+
 Credentials = tuple[tuple[str, str], ...]
 
 
@@ -30,6 +34,21 @@ def request(name: str, address: str) -> scheduler_pb2.ScheduleNotificationReques
         reference="mk-reference",
         labels={"mk-label": "mk-label"},
     )
+
+
+def on_other_channels() -> list[scheduler_pb2.ScheduleNotificationRequest]:
+    """Two that are taken at last, and two that are refused."""
+    text = notification_pb2.SmsContent(text="mk-body")
+    push = notification_pb2.PushContent(title="mk-subject", body="mk-body", data={"mk-key": "mk-label"})
+    texts = [
+        scheduler_pb2.ScheduleNotificationRequest(idempotency_key=f"mk-key-{number}", address=number, sms=text)
+        for number in NUMBERS
+    ]
+    pushes = [
+        scheduler_pb2.ScheduleNotificationRequest(idempotency_key=f"mk-key-{device}", address=device, push=push)
+        for device in ("accept-then-closex1+mk-local-phone", "unregistered+mk-local-phone")
+    ]
+    return [*texts, *pushes]
 
 
 async def provoke(stub: scheduler_pb2_grpc.SchedulerStub, credentials: Credentials) -> None:
@@ -67,6 +86,8 @@ async def test_no_log_carries_content_address_key_label_or_reference(state: Path
             stub = scheduler_pb2_grpc.SchedulerStub(channel)
             for name, address in ENDS.items():
                 await stub.ScheduleNotification(request(name, address), metadata=running.credentials)
+            for other in on_other_channels():
+                await stub.ScheduleNotification(other, metadata=running.credentials)
             await provoke(stub, running.credentials)
             await eventually(lambda: all_ended(stub, running.credentials), within=60)
         assert await running.interrupt() == 0
@@ -76,5 +97,7 @@ async def test_no_log_carries_content_address_key_label_or_reference(state: Path
         assert any("job.retry" in line for line in logged)
         assert any("webhook.delivered" in line for line in logged)
         kept = [(state / name).read_text() for name in ("secret_key", "webhook_secret", "key", "platform_key")]
-        secrets = [*kept, WRONG_KEY, *(key.rpartition("_")[2] for key in (*kept[2:], WRONG_KEY))]
-        assert not [line for line in logged if any(word in line for word in (*MARKERS, *secrets))]
+        account = json.loads((state / "service_account.json").read_text())
+        kept += account["private_key"].splitlines()[1:2]
+        secrets = [*kept, WRONG_KEY, *(key.rpartition("_")[2] for key in (*kept[2:4], WRONG_KEY))]
+        assert not [line for line in logged if any(word in line for word in (*MARKERS, *NUMBERS, *secrets))]

@@ -52,8 +52,8 @@ async def test_after_a_kill_its_processes_end_and_the_next_one_works(state: Path
 
 async def test_two_checkouts_run_side_by_side(state: Path, other_state: Path) -> None:
     async with up(state) as first, up(other_state) as second:
-        assert await serves(first)
-        assert await serves(second)
+        await eventually(lambda: serves(first), within=60)
+        await eventually(lambda: serves(second), within=60)
         assert not set(first.place["addresses"].values()) & set(second.place["addresses"].values())
 
 

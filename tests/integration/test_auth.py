@@ -50,6 +50,10 @@ async def keyed(database_url: str, stack: AsyncExitStack) -> Keyed:
     return await start_keyed(stack, database_url)
 
 
+TEMPLATES = "notifyqueue.v1.Templates"
+TEMPLATE = {"name": "shipped", "default_locale": "en", "variants": [{"locale": "en", "sms": {"text": "It left."}}]}
+
+
 def notification(key: str) -> dict[str, Any]:
     return {"idempotency_key": key, "address": "someone@example.com", "email": EMAIL, "delay": "3600s"}
 
@@ -74,6 +78,11 @@ def requests(notification_id: str, dead_id: str, endpoint_id: str) -> dict[str, 
         f"{SCHEDULER}/GetQueueStats": {},
         f"{SCHEDULER}/PauseLane": {"channel": "CHANNEL_PUSH", "reason": "a test"},
         f"{SCHEDULER}/ResumeLane": {"channel": "CHANNEL_PUSH"},
+        f"{TEMPLATES}/PutTemplate": TEMPLATE,
+        f"{TEMPLATES}/GetTemplate": {"name": "shipped"},
+        f"{TEMPLATES}/ListTemplates": {},
+        f"{TEMPLATES}/RenderTemplate": {"name": "shipped"},
+        f"{TEMPLATES}/DeleteTemplate": {"name": "shipped"},
         f"{DISPATCHER}/CreateEndpoint": {"url": "http://127.0.0.1:9/"},
         f"{DISPATCHER}/ListEndpoints": {},
         f"{DISPATCHER}/DeleteEndpoint": {"endpoint_id": endpoint_id},
@@ -216,7 +225,9 @@ async def test_a_page_token_is_worth_nothing_to_another_tenant(keyed: Keyed, ten
         for number in range(2):
             await keyed.call(f"{SCHEDULER}/ScheduleNotification", tenant, notification(f"order-{number}"))
             await keyed.call(f"{DISPATCHER}/CreateEndpoint", tenant, {"url": "http://127.0.0.1:9/"})
-    for method in (f"{SCHEDULER}/ListNotifications", f"{DISPATCHER}/ListEndpoints"):
+            await keyed.call(f"{TEMPLATES}/PutTemplate", tenant, {**TEMPLATE, "name": f"shipped-{number}"})
+    lists = (f"{SCHEDULER}/ListNotifications", f"{DISPATCHER}/ListEndpoints", f"{TEMPLATES}/ListTemplates")
+    for method in lists:
         page: Any = await keyed.call(method, tenants[0], {"page_size": 1})
         request = {"page_size": 1, "page_token": page.next_page_token}
         assert await keyed.told(method, tenants[0], request) == ""

@@ -232,7 +232,11 @@ LINES: Cases = {
 
 KINDS: Cases = {
     "a subscriber": (("subscriber",), lambda: schedule(subscriber="ada")),
-    "a template": (("template",), lambda: schedule(template={"template": "hello"})),
+    "a template without its channel": (("template.channel",), lambda: schedule(template={"template": "hello"})),
+    "variables that are none": (
+        ("template.variables_json",),
+        lambda: schedule(template={"template": "hello", "channel": 1, "variables_json": "["}),
+    ),
 }
 
 TIMES: Cases = {

@@ -44,7 +44,7 @@ def cli(server: Scripted, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     ("refusal", "code", "said"),
     [
         (Refusal(StatusCode.INVALID_ARGUMENT, "REQUEST_INVALID", "address: is required"), 64, "correct what is named"),
-        (Refusal(StatusCode.NOT_FOUND, "RESOURCE_NOT_FOUND", "no such notification"), 66, "check the key or id"),
+        (Refusal(StatusCode.NOT_FOUND, "RESOURCE_NOT_FOUND", "no such notification"), 66, "check the key, id or name"),
         (Refusal(StatusCode.INTERNAL, "INTERNAL", "internal error"), 70, "with the request id"),
         (Refusal(StatusCode.UNKNOWN, "", "Unexpected\n\x1b[31mthing"), 70, "tell those who run the server"),
         (Refusal(StatusCode.FAILED_PRECONDITION, "STATUS_CONFLICT", "the notification is SENT"), 73, "--timeline"),

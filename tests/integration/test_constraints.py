@@ -15,6 +15,7 @@ from shared.lifecycle import TERMINAL, Status
 from shared.migrations import migrate
 
 ID, NOW = "gen_random_uuid()", "now()"
+TEMPLATE = UUID(int=3)
 
 # A row of each table that is fine: column -> SQL.
 ROWS: Mapping[str, Mapping[str, str]] = {
@@ -77,6 +78,13 @@ ROWS: Mapping[str, Mapping[str, str]] = {
         "source": "'OPTED_OUT'",
     },
     "accept_buckets": {"tenant_id": "'default'"},
+    "templates": {"tenant_id": "'default'", "name": "'shipped'", "channel": "'SMS'", "newest": "1"},
+    "template_versions": {
+        "template_id": f"'{TEMPLATE}'",
+        "version": "1",
+        "default_locale": "'en'",
+        "variants": """'{"en": {"text": "a"}}'""",
+    },
     "recipient_reservations": {
         "notification_id": f"'{UUID(int=1)}'",
         "tenant_id": "'default'",
@@ -258,6 +266,19 @@ CASES = [
     case("suppressions_code_check", "suppressions", code="'no such user'"),
     case("suppressions_code_check", "suppressions", code="''"),
     case("one_suppression_per_source", "suppressions", times=2),
+    case("templates_tenant_id_fkey", "templates", tenant_id="'nobody'"),
+    case("templates_name_check", "templates", name="'-shipped'"),
+    case("templates_name_check", "templates", name=text(129)),
+    case("templates_channel_check", "templates", channel="'FAX'"),
+    case("templates_newest_check", "templates", newest="0"),
+    case("one_template_per_name", "templates", times=2),
+    case("template_versions_template_id_fkey", "template_versions", template_id=ID),
+    case("template_versions_version_check", "template_versions", version="0"),
+    case("template_versions_default_locale_check", "template_versions", default_locale="''", variants="""'{"": {}}'"""),
+    case("the_default_is_there", "template_versions", default_locale="'de'"),
+    case("the_default_is_there", "template_versions", variants="""'["en"]'"""),
+    notification("template_has_its_version", template="'shipped'"),
+    notification("template_has_its_version", template_version="1"),
     case("tenants_accept_rate_check", "tenants", accept_rate="0", accept_burst="1"),
     case("tenants_accept_burst_check", "tenants", accept_rate="1", accept_burst="0"),
     case("tenants_accept_burst_check", "tenants", accept_rate="1", accept_burst="1000001"),
@@ -346,6 +367,11 @@ async def tables(url: str) -> AsyncIterator[Tables]:
     transaction = connection.transaction()
     await transaction.start()
     await connection.execute("DELETE FROM notifyqueue.lanes; DELETE FROM notifyqueue.retention_marks")
+    await connection.execute(
+        "INSERT INTO notifyqueue.templates (id, tenant_id, name, channel, newest)"
+        " VALUES ($1, 'default', 'kept', 'SMS', 1)",
+        TEMPLATE,
+    )
     yield Tables(connection)
     await transaction.rollback()
     await connection.close()
@@ -562,7 +588,7 @@ async def test_every_table_is_tried_here(tables: Tables) -> None:
 
 @pytest.mark.parametrize("table", ROWS)
 async def test_a_second_row_under_one_key_is_refused(tables: Tables, table: str) -> None:
-    await tables.connection.execute(f"DELETE FROM notifyqueue.{table}")
+    await tables.connection.execute(f"TRUNCATE notifyqueue.{table} CASCADE")
     await tables.insert(table)
     with pytest.raises(asyncpg.UniqueViolationError) as caught:
         await tables.connection.execute(

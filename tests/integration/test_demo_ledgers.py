@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import AsyncIterator
-from uuid import uuid4
 
 import aiohttp
 import pytest
 
 from sandbox.demo.ledgers import Arrival, Sandbox
 from sandbox.inbox import Inbox
-from sandbox.mock_provider import MockProvider
 from sandbox.receiver import Receiver
 from sandbox.server import HttpServer
 from sandbox.store import Mail, Store
@@ -19,9 +17,9 @@ MAILS = """
 INSERT INTO sandbox.mails (delivery_key, address, sender, subject, raw)
 SELECT n::text, 'other' || n || '@example.com', '', '', '' FROM generate_series(1, $1::int) AS n
 """
-DELIVERIES = """
-INSERT INTO sandbox.mock_deliveries (delivery_key, channel, address, content)
-SELECT gen_random_uuid(), 'SMS', '+447700900000', '{"text": "another day"}' FROM generate_series(1, $1::int)
+MESSAGES = """
+INSERT INTO sandbox.messages (server, address, taken_as, content)
+SELECT 'twilio', '+447700900000', 'SM', '{"text": "another day"}' FROM generate_series(1, $1::int)
 """
 WEBHOOKS = """
 INSERT INTO sandbox.webhooks (name, webhook_id, body, verified, answers)
@@ -43,29 +41,30 @@ def mail(address: str, key: str | None) -> Mail:
 async def test_a_run_is_counted_whatever_came_before_and_after_it(store: Store) -> None:
     await store.add_mail(mail(f"customer+{RUN}-orders-0@example.com", "a"))
     await store.add_mail(mail(f"customer+{RUN}-orders-0@example.com", None))
-    code, push = uuid4(), uuid4()
-    await store.add_mock_delivery(code, "SMS", "+447700900000", {"text": f"Your code for {RUN}-codes-0 is 1."})
-    await store.add_mock_delivery(push, "PUSH", f"phone+{RUN}-parcels-0", {"title": "t"})
+    text, device = {"text": f"Your code for {RUN}-codes-0 is 1."}, f"phone+{RUN}-parcels-0"
+    await store.add_message("twilio", "+447700900000", text, taken_as="SM1")
+    for name in ("first", "second"):
+        await store.add_message("fcm", device, {"title": "t"}, taken_as=name, replaces="p")
     body = json.dumps({"data": {"notification_id": "a", "labels": {"demo": RUN}}})
     for status in (500, 204):
         await store.add_webhook(ENDPOINT, "e1", body, verified=True, answer=status)
-    for statement, values in ((MAILS, ()), (DELIVERIES, ()), (WEBHOOKS, (ENDPOINT,))):
+    for statement, values in ((MAILS, ()), (MESSAGES, ()), (WEBHOOKS, (ENDPOINT,))):
         await store._database.fetch(statement, MANY, *values)
 
     async with (
-        HttpServer(0, [Inbox(store), MockProvider(store), Receiver(store)]) as server,
+        HttpServer(0, [Inbox(store), Receiver(store)]) as server,
         aiohttp.ClientSession() as session,
     ):
         sandbox = Sandbox(session, f"http://127.0.0.1:{server.port}")
         ledgers = await sandbox.read(ENDPOINT, RUN)
         assert await sandbox.reported(ENDPOINT, RUN) == {"a"}
     address = f"customer+{RUN}-orders-0@example.com"
-    assert sorted(ledgers.arrived, key=str) == sorted(
+    assert sorted(ledgers.named({"SM1": "c"}).arrived, key=str) == sorted(
         [
             Arrival(address, "a"),
             Arrival(address, None),
-            Arrival("+447700900000", str(code)),
-            Arrival(f"phone+{RUN}-parcels-0", str(push)),
+            Arrival("+447700900000", "c"),
+            Arrival(device, "p"),
         ],
         key=str,
     )

@@ -29,6 +29,8 @@ TABLES = {
     "status_totals",
     "schema_migrations",
     "suppressions",
+    "template_versions",
+    "templates",
     "tenants",
     "webhook_attempts",
     "webhook_deliveries",

@@ -134,7 +134,7 @@ async def test_some_fail_by_chance(store: Store) -> None:
 async def test_nobody_listens() -> None:
     async with Mock(_settings(1), "SMS") as mock:
         outcome, begun = await _deliver(mock)
-    assert (outcome.answer, outcome.code, begun) == (Answer.TRANSIENT, "connect-closed", False)
+    assert (outcome.answer, outcome.code, begun) == (Answer.TRANSIENT, "connect-refused", False)
 
 
 async def test_content_that_is_no_json(mock: Mock) -> None:

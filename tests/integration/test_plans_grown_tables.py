@@ -68,6 +68,17 @@ FROM notifyqueue.notifications AS n
 WHERE starts_with(n.idempotency_key, :prefix)
 LIMIT :count;
 
+INSERT INTO notifyqueue.templates (tenant_id, name, channel, newest, erased_at)
+SELECT CASE n % 20 WHEN 0 THEN 'default' ELSE :prefix || 1 + n % (:count / 20) END, :prefix || n, 'EMAIL', 2,
+  CASE n % 10 WHEN 7 THEN now() END
+FROM generate_series(1, :count) AS n;
+
+INSERT INTO notifyqueue.template_versions (template_id, version, default_locale, variants)
+SELECT t.id, said.version, 'en', '{"en": {}}'
+FROM notifyqueue.templates AS t, generate_series(1, 2) AS said (version)
+WHERE starts_with(t.name, :prefix) AND t.erased_at IS NULL
+LIMIT 2 * :count;
+
 INSERT INTO notifyqueue.notification_history (notification_id, kind)
 SELECT n.id, 'WAITED'
 FROM notifyqueue.notifications AS n
@@ -163,6 +174,7 @@ class Known:
     dead: Sequence[UUID] = (LOWEST,)
     events: Sequence[UUID] = (LOWEST,)
     deliveries: Sequence[UUID] = (LOWEST,)
+    templates: Sequence[UUID] = (LOWEST,)
     endpoint: UUID = LOWEST
 
 
@@ -189,15 +201,23 @@ SCHEDULER: Mapping[str, Args] = {
     "cancel_notification": lambda known: [T, known.pending[0], "", ""],
     "cancel_notifications": lambda known: [T, known.pending, "", ""],
     "charge_buckets": always([T], [LATER]),
+    "count_templates": always(T),
+    "erase_template": always(T, "grown20"),
     "find_dead": always(T, HIGHEST, LOWEST, *ANY),
     "find_id": always(T, "grown7"),
     "find_pending": always(T, HIGHEST, LOWEST, *ANY),
     "insert_notifications": always(
-        *([one] for one in (T, "new", b"", "EMAIL", "a2", 2, LATER, None, None, None, False, "", None, "{}", "{}")), 5
+        *([one] for one in (T, "new", b"", "EMAIL", "a2", 2, LATER, None, None, None, False, "", None, "{}", "{}")),
+        *(["grown20"], [2], 5),
     ),
     "list_notifications": always(T, HIGHEST, LOWEST, 50, None, *ANY),
+    "list_templates": always(T, HIGHEST, 50),
     "lock_buckets": always([T]),
-    "look_up_keys": always([T] * 3, ["grown1", "grown2", "x"], ["EMAIL"] * 3, ["grown1", "a2", "b"], [""] * 3),
+    "lock_templates": always(T),
+    "look_up_keys": always(
+        *([T] * 3, ["grown1", "grown2", "x"], ["EMAIL"] * 3, ["grown1", "a2", "b"], [""] * 3),
+        *(["grown20", "grown20", None], [1, None, None]),
+    ),
     "make_buckets": always([T]),
     "pause_lane": always("SMS", "key:1", "why"),
     "read_changed": lambda known: [known.pending, [1] * len(known.pending)],
@@ -207,7 +227,9 @@ SCHEDULER: Mapping[str, Args] = {
     "read_notifications": lambda known: [[T] * len(known.pending), known.pending],
     "read_region": always(T),
     "read_schedule": lambda known: [T, known.pending[0]],
+    "read_template": always(T, "grown20", None),
     "read_totals": always("grown7"),
+    "read_variants": lambda known: [known.templates, [2] * len(known.templates)],
     "read_webhook_stats": always(T),
     "read_workers": always(),
     "redrive_notifications": lambda known: [
@@ -215,6 +237,7 @@ SCHEDULER: Mapping[str, Args] = {
     ],
     "reschedule_notification": lambda known: [T, known.pending[0], LATER, 3, "", ""],
     "resume_lane": always("SMS", "key:1", "why"),
+    "write_template": always(T, "grown20", "EMAIL", "en", '{"en": {}}', ""),
     "find_api_keys": always(["0123456789ab", "x"]),
     "notify_topics": always(["nobody"]),
     "read_schema_version": always(),
@@ -433,6 +456,7 @@ async def look(owner: Connection) -> Known:
         dead=await ids(f"{grown} status = 'DEAD_LETTERED'"),
         events=await ids("SELECT id FROM notifyqueue.webhook_events WHERE fanned_out_at IS NOT NULL ORDER BY id DESC"),
         deliveries=await ids("SELECT id FROM notifyqueue.webhook_deliveries WHERE claim_token IS NOT NULL"),
+        templates=await ids("SELECT id FROM notifyqueue.templates WHERE erased_at IS NULL ORDER BY id DESC"),
         endpoint=endpoint,
     )
 

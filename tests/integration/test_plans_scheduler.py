@@ -204,7 +204,10 @@ def asked(key: str, tenant: str = "default") -> Candidate:
 @pytest.mark.parametrize("size", [1, GROUP])
 async def test_keys_are_looked_up_one_by_one(store: Store, explaining: Explaining, size: int) -> None:
     await store.look_up_keys([asked(f"key-{number * 2}", LIMITED).request for number in range(size)])
-    indexes = ("notifications_idempotency_key", "one_suppression_per_source", "accept_buckets_pkey")
+    indexes = (
+        *("notifications_idempotency_key", "one_suppression_per_source", "accept_buckets_pkey"),
+        *("one_template_per_name", "template_versions_pkey", "templates_pkey"),  # not for these: test_plans_templates
+    )
     assert_by_index(explaining.plan, *indexes, buffers=10 + 12 * size)
     assert "Seq Scan" not in explaining.plan.scans("suppressions"), explaining.plan
 

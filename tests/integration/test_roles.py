@@ -71,6 +71,8 @@ FORBIDDEN: Mapping[str, list[str]] = {
     "scheduler": [
         "UPDATE notifyqueue.tenants SET accept_rate = NULL, accept_burst = NULL",
         "DELETE FROM notifyqueue.accept_buckets",
+        "DELETE FROM notifyqueue.templates",
+        "UPDATE notifyqueue.template_versions SET variants = '{}'",
         "SELECT content FROM notifyqueue.notification_contents",
         "UPDATE notifyqueue.notification_contents SET content = '{}'",
         "UPDATE notifyqueue.tenants SET horizon = '1 day'",
@@ -89,6 +91,7 @@ FORBIDDEN: Mapping[str, list[str]] = {
         "UPDATE notifyqueue.notification_contents SET content = '{}'",
         "INSERT INTO notifyqueue.notification_contents VALUES (gen_random_uuid(), '{}')",
         "SELECT region FROM notifyqueue.tenants",
+        "SELECT variants FROM notifyqueue.template_versions",
         "SELECT labels FROM notifyqueue.webhook_events",
         "UPDATE notifyqueue.webhook_events SET fanned_out_at = now()",
         "SELECT sealed_secret FROM notifyqueue.webhook_endpoints",
@@ -103,6 +106,7 @@ FORBIDDEN: Mapping[str, list[str]] = {
         "INSERT INTO notifyqueue.webhook_events (tenant_id) VALUES ('default')",
         "DELETE FROM notifyqueue.webhook_events",
         "SELECT id FROM notifyqueue.tenants",
+        "SELECT variants FROM notifyqueue.template_versions",
     ],
 }
 FORBIDDEN_TO_ALL = [

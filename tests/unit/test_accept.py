@@ -23,7 +23,7 @@ from services.scheduler.accept import (
     judge_times,
 )
 from services.scheduler.limits import Limit
-from services.scheduler.notification import Notification, Request
+from services.scheduler.notification import Notification, Request, TemplateUse
 from shared.batching import Contention, GroupCommit
 from shared.errors import (
     AddressSuppressed,
@@ -36,6 +36,7 @@ from shared.errors import (
     TenantLimitExceeded,
     Violation,
 )
+from tests.templates import NoTemplates
 from tests.waiting import settled
 
 NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
@@ -173,7 +174,7 @@ def woken() -> list[str]:
 
 @pytest.fixture
 def accept(store: FakeStore, woken: list[str]) -> Accept:
-    return Accept(store, max_attempts=5, on_due=woken.append, soon=SOON)
+    return Accept(store, NoTemplates(), max_attempts=5, on_due=woken.append, soon=SOON)
 
 
 async def test_a_free_key_is_written_and_answered(accept: Accept, store: FakeStore) -> None:
@@ -420,7 +421,7 @@ class LosingStore(FakeStore):
 def losing(losses: int, woken: list[str]) -> tuple[Accept, LosingStore]:
     store = LosingStore()
     store.losses = losses
-    return Accept(store, max_attempts=5, on_due=woken.append, soon=SOON), store
+    return Accept(store, NoTemplates(), max_attempts=5, on_due=woken.append, soon=SOON), store
 
 
 async def test_after_a_lost_connection_what_was_committed_is_found_and_is_no_replay(woken: list[str]) -> None:
@@ -708,3 +709,8 @@ async def test_whose_limit_is_taken_away_needs_no_bucket_whoever_holds_it(accept
     store.before["lock_buckets"] = store.limits.clear
     (answer,) = await accept.flush([asked("a", tenant="stuck")])
     assert isinstance(answer, Accepted)
+
+
+def test_what_a_template_will_come_to_counts_before_it_is_known() -> None:
+    use = TemplateUse("shipped", None, None, '{"a":"' + "x" * 1_000 + '"}')
+    assert asked(content={}, template=use).size > 9_000

@@ -94,3 +94,8 @@ def test_a_pace_is_halved_and_regained_one_by_one() -> None:
     for _ in range(10):
         pace.slow_down()
     assert pace.limit == 1
+
+
+def test_opt_outs_are_no_dead_addresses() -> None:
+    breaker, stop = Breaker(), Outcome(Answer.PERMANENT_ADDRESS, "400-21610", opted_out=True)
+    assert [breaker.weigh(stop) for _ in range(2 * WINDOW)] == [stop] * (2 * WINDOW)

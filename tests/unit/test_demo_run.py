@@ -61,7 +61,7 @@ class Deaf(Sandbox):
     def __init__(self) -> None:
         self.outages: list[float] = []
 
-    async def take_down(self, channel: str, seconds: float) -> None:
+    async def take_push_down(self, seconds: float) -> None:
         self.outages.append(seconds)
 
 

@@ -1,6 +1,7 @@
 """A fingerprint tells requests apart, and stays what it is for as long as its version."""
 
 import hashlib
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -9,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.scheduler.accept import candidate
 from services.scheduler.fingerprint import fingerprint
-from services.scheduler.notification import Request
+from services.scheduler.notification import Request, TemplateUse
+from services.scheduler.rendering import canonical_variables
+from services.scheduler.templates import Rendered
 
 NOON = datetime(2030, 6, 1, 12, tzinfo=UTC)
 LEAST = Request(
@@ -52,6 +56,9 @@ PUSHED = replace(
     LEAST, channel="PUSH", address="token", content={"title": "Hello", "body": "text", "data": {"b": "2", "a": "1"}}
 )
 
+TEMPLATED = replace(LEAST, content={}, template=TemplateUse("order-shipped", None, None, '{"order":17}'))
+PINNED = replace(LEAST, content={}, template=TemplateUse("order-shipped", 3, "de-AT", "{}"))
+
 offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
 
 
@@ -63,8 +70,10 @@ offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
         (DELAYED, "01fe68e4efca93d31a43b385b2784fe0142e15a8fe189fd4085200ae5b368c1fb0"),
         (TEXTED, "01022b725269c78ef37d59a9ed39fa3ea292e2982110c1c168237972cc4c570528"),
         (PUSHED, "01dc0b2bfe58518f2ef03facf757e562a3846b2dfd0f7225881ad385b583bb7f74"),
+        (TEMPLATED, "010954bc35440b3f417600d2492f45de0608955f1198c9c82acb5db96652ba7ff6"),
+        (PINNED, "01c39695d7f3bae8979ff087e023666be29445da4b5e856013f8e2af9340cc9333"),
     ],
-    ids=["least", "most", "delayed", "texted", "pushed"],
+    ids=["least", "most", "delayed", "texted", "pushed", "templated", "pinned"],
 )
 def test_a_fingerprint_is_what_was_stored_by_earlier_versions(request_: Request, golden: str) -> None:
     assert fingerprint(request_).hex() == golden  # may change only with VERSION: stored keys would be refused
@@ -153,3 +162,45 @@ def test_what_is_not_set_is_left_out_so_that_later_fields_change_nothing() -> No
 
 def test_a_fingerprint_begins_with_its_version() -> None:
     assert (fingerprint(LEAST)[0], len(fingerprint(LEAST))) == (1, 33)
+
+
+def test_of_a_template_it_has_what_was_asked_and_not_what_was_rendered() -> None:
+    one = candidate(TEMPLATED)
+    rendered = replace(one, rendered=Rendered({"text": "Order 17"}, 4, "en"))
+    assert fingerprint(rendered.request) == one.fingerprint
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        TemplateUse("order-left", None, None, '{"order":17}'),
+        TemplateUse("order-shipped", 1, None, '{"order":17}'),
+        TemplateUse("order-shipped", None, "en", '{"order":17}'),
+        TemplateUse("order-shipped", None, None, '{"order":18}'),
+        TemplateUse("order-shipped", None, None, '{"order":17.0}'),
+        TemplateUse("order-shipped", None, None, "{}"),
+        None,
+    ],
+)
+def test_every_part_of_a_template_changes_the_fingerprint(use: TemplateUse | None) -> None:
+    assert fingerprint(replace(TEMPLATED, template=use)) != fingerprint(TEMPLATED)
+
+
+characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+names = st.text(characters, max_size=3)
+numbers = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+json_values = st.recursive(
+    st.none() | st.booleans() | numbers | st.text(characters, max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(names, json_values, max_size=4), st.booleans(), st.sampled_from([None, 0, 3]))
+def test_equal_variables_are_equal_however_they_are_written(
+    variables: dict[str, Any], ascii_only: bool, indent: int | None
+) -> None:
+    reordered = dict(reversed(variables.items()))
+    assert canonical_variables(json.dumps(reordered, ensure_ascii=ascii_only, indent=indent)) == canonical_variables(
+        json.dumps(variables)
+    )

@@ -29,6 +29,7 @@ ALLOWED = {
     "services/worker/worker.py": "since when this process runs, for GetWorkerStatus",
     "services/dispatcher/dispatch.py": "likewise, for GetDispatcherStatus",
     "services/worker/providers/mail.py": "the Date of a mail, which says when its sender wrote it",
+    "services/worker/providers/fcm_tokens.py": "when an assertion was made, which Google compares with its own time",
 }
 
 

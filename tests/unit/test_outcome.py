@@ -63,6 +63,13 @@ def test_a_refusal_is_final_on_the_first_attempt(answer: Answer, reason: str) ->
     assert judged(answer, held()) == Ended(reason=reason, kind="ATTEMPT_FAILED", code="x")
 
 
+def test_an_opt_out_that_the_provider_tells_of_ends_it_as_one() -> None:
+    outcome = Outcome(Answer.PERMANENT_ADDRESS, "400-21610", opted_out=True)
+    assert judge(held(), outcome, BACKOFF) == Ended(reason="OPTED_OUT", kind="ATTEMPT_FAILED", code="400-21610")
+    unsure = judge(held(maybe_delivered=True), outcome, BACKOFF)
+    assert unsure == Ended(reason="OUTCOME_UNKNOWN", kind="ATTEMPT_FAILED", code="400-21610")
+
+
 @pytest.mark.parametrize("answer", AGAIN)
 def test_what_may_still_work_is_tried_again(answer: Answer) -> None:
     verdict = judged(answer, held())

@@ -20,6 +20,8 @@ KEPT = {
     "status_totals": "since ever: a few rows for each tenant",
     "suppressions": "what nobody wants to get, nobody wants to get later either",
     "accept_buckets": "one row for a tenant",
+    "templates": "as many as their quota, until their tenant erases them; of those a name and a number",
+    "template_versions": "until their template is erased",
 }
 STATEMENTS = ("services.worker", "shared.removal")
 

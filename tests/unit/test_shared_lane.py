@@ -226,3 +226,20 @@ def test_a_change_calls_for_the_heartbeat(lane: SharedLane) -> None:
     lane.on_change = lambda: called.append(True)
     lane.observe(claim(1), Outcome(Answer.THROTTLED), probe=None)
     assert called
+
+
+def test_what_a_worker_lacks_opens_the_breaker_once_and_nothing_is_claimed() -> None:
+    lane = SharedLane("SMS", 64, unfit="TWILIO_SENDER-missing")
+    lane.apply(replace(RUNS, opening=3))
+    assert lane.take_changes() == [Open(3, "TWILIO_SENDER-missing")]
+    lane.apply(IS_OPEN)
+    lane.apply(CLOSED)  # by a worker that has it
+    assert lane.take_changes() == []
+    assert (lane.paused, lane.fit) == (True, False)
+
+
+def test_a_breaker_that_is_open_already_keeps_its_cause() -> None:
+    lane = SharedLane("SMS", 64, unfit="TWILIO_SENDER-missing")
+    lane.apply(IS_OPEN)
+    lane.apply(CLOSED)
+    assert lane.take_changes() == []

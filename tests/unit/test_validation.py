@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.contents import Parts
-from services.scheduler.notification import Request
+from services.scheduler.notification import Request, TemplateUse
+from services.scheduler.templates import Use
 from services.scheduler.validation import Draft, check, key_of, short
 from shared.errors import RequestInvalid, Violation
 from shared.ids import uuid_of
@@ -45,6 +46,8 @@ CONTROLS = ["\x01", "\x08", "\x1b", "\x1f", "\x7f", "\x80", "\x9f"]
 SMS = replace(DRAFT, content="sms", address="+44 7700 900123", parts={"text": "Hello"})
 PUSH = replace(DRAFT, content="push", address="token-1", parts={"title": "Hello", "body": "", "data": {}})
 
+USE = Use("order-shipped", 0, "EMAIL", "", '{"b": 1, "a": 2}')
+
 
 def mail(**parts: Any) -> Draft:
     return replace(DRAFT, parts={**DRAFT.parts, **parts})
@@ -56,6 +59,10 @@ def sms(**parts: Any) -> Draft:
 
 def push(**parts: Any) -> Draft:
     return replace(PUSH, parts={**PUSH.parts, **parts})
+
+
+def templated(**fields: Any) -> Draft:
+    return replace(DRAFT, content="template", parts={}, template=replace(USE, **fields))
 
 
 def refused(draft: Draft) -> tuple[Violation, ...]:
@@ -181,7 +188,13 @@ def test_a_bound_belongs_to_what_it_allows(draft: Draft) -> None:
         ("address", replace(DRAFT, address="a" * 243 + "@example.com")),
         ("address", replace(DRAFT, address="Someone <someone@example.com>")),
         ("content", replace(DRAFT, content=None)),
-        ("template", replace(DRAFT, content="template")),
+        ("template.template", templated(name="")),
+        ("template.template", templated(name="a b")),
+        ("template.version", templated(version=-1)),
+        ("template.channel", templated(channel=None)),
+        ("template.locale", templated(locale="d")),
+        ("template.variables_json", templated(variables_json="[]")),
+        ("address", replace(templated(), address="someone")),
         ("category", replace(DRAFT, category="c" * 65)),
         ("reference", replace(DRAFT, reference="r" * 256)),
         ("labels", replace(DRAFT, labels={str(number): "" for number in range(17)})),
@@ -415,7 +428,7 @@ pushes = st.fixed_dictionaries(
     }
 )
 CONTENTS = {"email": mails, "sms": short_messages, "push": pushes}
-contents = st.sampled_from(["email", "email", "sms", "push", "template", None]).flatmap(
+contents = st.sampled_from(["email", "email", "sms", "push", None]).flatmap(
     lambda name: st.tuples(st.just(name), CONTENTS.get(name or "", st.just({})))
 )
 phones = st.from_regex(r"\+?[0-9 ()-]{1,20}", fullmatch=True)
@@ -455,7 +468,6 @@ FIELDS = {
     "push",
     "push.title",
     "push.data",
-    "template",
     "delay",
     "ttl",
     "category",
@@ -578,3 +590,10 @@ def test_a_reason_has_up_to_255_characters() -> None:
     assert short("reason", "r" * 255) == "r" * 255
     with pytest.raises(RequestInvalid):
         short("reason", "r" * 256)
+
+
+def test_a_request_with_a_template_has_no_content_and_its_variables_in_one_form() -> None:
+    request = check(templated(version=3, locale="DE-at"))
+    assert (request.channel, request.content) == ("EMAIL", {})
+    assert request.template == TemplateUse("order-shipped", 3, "de-AT", '{"a":2,"b":1}')
+    assert check(templated()).template == TemplateUse("order-shipped", None, None, '{"a":2,"b":1}')

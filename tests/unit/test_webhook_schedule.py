@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.dispatcher.schedule import DELAYS, JITTER, LONGEST_WAIT, Schedule, retry_after
+from services.dispatcher.schedule import DELAYS, JITTER, Schedule
+from shared.retry_after import LONGEST_WAIT, retry_after
 
 NOW = datetime(2025, 11, 30, 10, 53, 20, tzinfo=UTC)
 NOTHING = timedelta()
@@ -76,6 +77,11 @@ def test_ten_attempts_span_three_days() -> None:
 )
 def test_what_a_retry_after_means(value: str, wait: timedelta) -> None:
     assert retry_after(value, NOW) == wait
+
+
+def test_a_date_asks_for_nothing_where_nobody_knows_what_time_it_is() -> None:
+    assert retry_after("Sun, 30 Nov 2025 10:55:20 GMT", None) == NOTHING
+    assert retry_after("120", None) == timedelta(minutes=2)
 
 
 @given(

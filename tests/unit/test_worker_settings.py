@@ -1,9 +1,13 @@
 """A worker's lanes, as its settings name them."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import SecretStr
 
+from sandbox import service_account
 from services.worker.providers.catalogue import choose_providers
+from services.worker.providers.unconfigured import Unconfigured
 from services.worker.settings import Settings
 from shared.settings import PREFIX
 
@@ -39,3 +43,100 @@ def test_probes_do_not_come_less_often_than_their_bound() -> None:
     assert make(probe_base=5, probe_cap=5).probe_cap == 5
     with pytest.raises(ValueError, match=f"{PREFIX}PROBE_BASE"):
         make(probe_base=61)
+
+
+TWILIO: dict[str, object] = {
+    "sms_provider": "twilio",
+    "twilio_account_sid": "AC" + "0" * 32,
+    "twilio_auth_token": SecretStr("mk-token"),
+    "twilio_sender": "+15005550006",
+}
+RESEND: dict[str, object] = {
+    "email_provider": "resend",
+    "resend_api_key": SecretStr("mk-key"),
+    "resend_sender": "Us <us@example.com>",
+}
+FCM: dict[str, object] = {
+    "push_provider": "fcm",
+    "fcm_credentials": SecretStr(service_account.make("https://mk-google.example/token")),
+}
+COMPLETE: dict[str, dict[str, object]] = {"EMAIL": RESEND, "SMS": TWILIO, "PUSH": FCM}
+
+
+@pytest.mark.parametrize("channel", COMPLETE)
+def test_a_provider_that_has_what_it_needs_is_made(channel: str) -> None:
+    settings = make(**COMPLETE[channel])
+    assert choose_providers(settings)[channel].name == settings.provider(channel)
+
+
+@pytest.mark.parametrize(
+    ("channel", "name"),
+    [(channel, name) for channel, complete in COMPLETE.items() for name in complete if not name.endswith("_provider")],
+)
+def test_what_a_provider_lacks_is_named_and_stops_neither_the_start_nor_other_lanes(channel: str, name: str) -> None:
+    lacking = {key: value for key, value in COMPLETE[channel].items() if key != name}
+    providers = choose_providers(make(**lacking))
+    found = providers[channel]
+    assert isinstance(found, Unconfigured)
+    assert (found.name, found.cause) == (COMPLETE[channel][f"{channel.lower()}_provider"], f"{name.upper()}-missing")
+    assert len(found.cause) <= 64
+
+
+def test_a_secret_can_be_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    kept = {key: value for key, value in TWILIO.items() if key != "twilio_auth_token"}
+    lacking = choose_providers(make(**kept, twilio_auth_token_file=file))["SMS"]
+    assert isinstance(lacking, Unconfigured)
+    assert lacking.setting == "TWILIO_AUTH_TOKEN_FILE"
+    file.write_text("mk-token\n")
+    assert make(**kept, twilio_auth_token_file=file).twilio().secret == "mk-token"
+    with pytest.raises(ValueError, match=f"{PREFIX}TWILIO_AUTH_TOKEN_FILE: at most one"):
+        make(**TWILIO, twilio_auth_token_file=file)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("twilio_account_sid", "mk-sid"),
+        ("twilio_api_key_sid", "mk-sid"),
+        ("twilio_sender", "mk-sender too long"),
+        ("twilio_url", "http://mk-host.example"),
+        ("resend_api_key", "mk key"),
+        ("resend_sender", "mk-nowhere"),
+        ("resend_url", "http://mk-host.example"),
+        ("fcm_credentials", SecretStr('{"private_key": "mk-key"}')),
+        ("fcm_project", "mk/project"),
+        ("fcm_url", "http://mk-host.example"),
+    ],
+)
+def test_what_is_malformed_stops_the_start_and_is_named_without_its_value(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{PREFIX}{name.upper()}") as refused:
+        make(**RESEND | TWILIO | FCM | {name: value})
+    assert "mk-" not in str(refused.value)
+
+
+def test_a_provider_that_is_not_chosen_needs_nothing() -> None:
+    assert make(twilio_account_sid="anything").twilio_account_sid == "anything"
+
+
+@pytest.mark.parametrize("channel", COMPLETE)
+def test_settings_show_no_secret(channel: str) -> None:
+    settings = make(**COMPLETE[channel])
+    assert "mk-" not in repr(settings) + str(settings)
+
+
+def test_any_lane_can_be_delivered_by_somebody_elses_service() -> None:
+    everywhere = {f"{channel}_provider": "remote" for channel in ("email", "sms", "push")}
+    addresses = {f"{channel}_remote_address": f"{channel}.example:50051" for channel in ("email", "sms", "push")}
+    settings = make(**everywhere, **addresses, remote_token=SecretStr("mk-token"))
+    assert {provider.name for provider in choose_providers(settings).values()} == {"remote"}
+    assert settings.remote("PUSH").address == "push.example:50051"
+    assert (settings.remote("SMS").token, settings.remote("SMS").tls) == ("mk-token", True)
+    lacking = choose_providers(make(**everywhere, **addresses | {"sms_remote_address": ""}))
+    assert isinstance(lacking["SMS"], Unconfigured)
+    assert lacking["SMS"].setting == "SMS_REMOTE_ADDRESS"
+    assert lacking["PUSH"].name == "remote"
+    with pytest.raises(ValueError, match=f"{PREFIX}SMS_REMOTE_ADDRESS"):
+        make(**everywhere, **addresses | {"sms_remote_address": "mk-host"})
+    with pytest.raises(ValueError, match=f"{PREFIX}REMOTE_TLS"):
+        make(**everywhere, **addresses, remote_token=SecretStr("mk-token"), remote_tls="none")

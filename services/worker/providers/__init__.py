@@ -40,6 +40,8 @@ class Outcome:
     provider_message_id: str | None = None
     not_before: timedelta = timedelta()
     """How long the provider asked to be left alone."""
+    opted_out: bool = False
+    """Of PERMANENT_ADDRESS: its owner has told the provider that nothing more is to come."""
 
 
 @dataclass(frozen=True, slots=True)

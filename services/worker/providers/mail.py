@@ -69,7 +69,7 @@ class Mailbox:
         found = ADDRESS.fullmatch(address.strip())
         if not found:
             raise Malformed(f"{field}: not an address with a domain in ASCII")
-        return cls(_unquoted(_one_line(field, name)), found[0])
+        return cls(_unquoted(one_line(field, name)), found[0])
 
     @property
     def domain(self) -> str:
@@ -88,21 +88,22 @@ class Mailbox:
 def compose(message: Message, default_sender: str, now: datetime | None = None) -> Mail:
     """The same delivery key gives the same Message-ID. Raises Malformed, or a ValueError of Python's codecs."""
     content = message.content
-    sender = Mailbox.parse("sender", _text(content, "sender") or default_sender)
+    sender = Mailbox.parse("sender", text_of(content, "sender") or default_sender)
     recipient = Mailbox.parse("address", message.address)
     fields = {
         "Message-ID": f"<{message.delivery_key}@{sender.domain}>",
         "Date": format_datetime(now or datetime.now(UTC)),
         "From": str(sender),
         "To": str(recipient),
-        "Subject": _value("Subject", _one_line("subject", _text(content, "subject"))),
+        "Subject": _value("Subject", one_line("subject", text_of(content, "subject"))),
         "Auto-Submitted": "auto-generated",  # RFC 3834: keeps out-of-office replies away
     }
-    if reply_to := _text(content, "reply_to"):
+    if reply_to := text_of(content, "reply_to"):
         fields["Reply-To"] = str(Mailbox.parse("reply_to", reply_to))
-    fields |= _custom(content.get("headers") or {})
+    custom = custom_headers(content.get("headers") or {})
+    fields |= {name: _value(name, value) for name, value in custom.items()}
     header = "".join(_folded(f"{name}: {value}") for name, value in fields.items()).encode()
-    body = _body(_text(content, "text"), _text(content, "html"), message.delivery_key)
+    body = _body(text_of(content, "text"), text_of(content, "html"), message.delivery_key)
     return Mail(sender.address, recipient.address, header + b"MIME-Version: 1.0\r\n" + body)
 
 
@@ -111,21 +112,8 @@ def stuffed(body: bytes) -> bytes:
     return re.sub(rb"(?m)^\.", b"..", body)
 
 
-def _text(content: Mapping[str, object], field: str) -> str:
-    value = content.get(field)
-    if value is not None and not isinstance(value, str):
-        raise Malformed(f"{field}: not a text")
-    return value or ""
-
-
-def _one_line(field: str, value: str) -> str:
-    """A header's value: CR and LF are refused, since nobody sends them by mistake; other controls become spaces."""
-    if "\r" in value or "\n" in value:
-        raise Malformed(f"{field}: more than one line")
-    return CONTROLS.sub(" ", value).strip()
-
-
-def _custom(headers: object) -> dict[str, str]:
+def custom_headers(headers: object) -> dict[str, str]:
+    """What a caller may set of a mail's headers, each on one line. Raises Malformed."""
     if not isinstance(headers, Mapping):
         raise Malformed("headers: not a map")
     fields: dict[str, str] = {}
@@ -135,8 +123,23 @@ def _custom(headers: object) -> dict[str, str]:
         if name.lower() not in ALLOWED and not CUSTOM.match(name):
             raise Malformed("headers: a name that is not allowed")
         # One spelling, so that a header given twice in different letters goes out once, and ours is replaced.
-        fields[name.title()] = _value(name, _one_line("headers", value))
+        fields[name.title()] = one_line("headers", value)
     return fields
+
+
+def text_of(content: Mapping[str, object], field: str) -> str:
+    """Empty where the field is missing. Raises Malformed."""
+    value = content.get(field)
+    if value is not None and not isinstance(value, str):
+        raise Malformed(f"{field}: not a text")
+    return value or ""
+
+
+def one_line(field: str, value: str) -> str:
+    """A header's value: CR and LF are refused, since nobody sends them by mistake; other controls become spaces."""
+    if "\r" in value or "\n" in value:
+        raise Malformed(f"{field}: more than one line")
+    return CONTROLS.sub(" ", value).strip()
 
 
 def _value(name: str, value: str) -> str:
