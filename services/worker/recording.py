@@ -120,7 +120,7 @@ class Recording:
                 log.warning("record.repeated", notification_id=str(record.held.notification_id), exc_info=error)
             await self._pause()
 
-    async def _stands(self, record: Record[Kind]) -> bool:
+    async def _stands(self, record: Record[Verdict]) -> bool:
         """Whether an earlier try, whose answer was lost, has written it. Where no call was made, it would have left
         nothing to find, and nothing is lost either way.
         """

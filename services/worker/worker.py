@@ -58,17 +58,23 @@ class Worker:
         return Phase.DRAINING if self.in_flight else Phase.DRAINED
 
     async def drain(self, seconds: float) -> None:
-        """Claims nothing more, and waits for what runs, for at most `seconds`. Goes on if the caller leaves."""
+        """Claims nothing more, and waits for what runs, for at most `seconds` or until it is resumed. Goes on if the
+        caller leaves.
+        """
         drain = asyncio.create_task(self._drain(seconds))
         self._drains.add(drain)
         drain.add_done_callback(self._drains.discard)
-        await asyncio.shield(drain)
+        await asyncio.wait([drain])
+        if not drain.cancelled():
+            drain.result()
 
     def resume(self) -> None:
         """Claims again, unless the process is ending."""
         if self._leaving:
             return
         self._paused = False
+        for drain in self._drains:
+            drain.cancel()
         for lane in self.lanes.values():
             lane.resume()
         self.on_phase()

@@ -1,10 +1,12 @@
 """A worker on a real database: what it claims, what it records, and what it never does."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
+import structlog
 
 from services.worker.providers import Answer, Outcome
 from services.worker.store import Store
@@ -189,6 +191,29 @@ async def test_a_drain_gives_nothing_new_out_and_lets_what_runs_end(
     assert await notifications.status(second) == "PENDING"
     worker.resume()
     await eventually(lambda: ended(notifications, second))
+
+
+async def test_a_resume_ends_the_drains_that_wait(
+    notifications: Notifications, start_worker: StartWorker, provider: ScriptedProvider, database_url: str
+) -> None:
+    provider.gate.clear()
+    first = await notifications.insert("first")
+    worker = await start_worker(database_url, provider, email_provider_timeout=60.0, lease=120.0)
+    await eventually(lambda: len(provider.seen) == 1)
+    with structlog.testing.capture_logs() as logged:
+        drains = [asyncio.create_task(worker.drain(3600)) for _ in range(2)]
+        await eventually(lambda: worker.draining)
+        worker.resume()
+        await asyncio.wait_for(asyncio.gather(*drains), 10)  # what they waited for is still on the wire
+        second = await notifications.insert("second")
+        worker.wake()
+        await eventually(lambda: len(provider.seen) == 2)
+        assert worker.phase == "RUNNING"
+        provider.gate.set()
+        await eventually(lambda: ended(notifications, first))
+        await eventually(lambda: ended(notifications, second))
+        await eventually(lambda: worker.in_flight == 0)
+    assert "worker.drained" not in {line["event"] for line in logged}
 
 
 async def test_leaving_breaks_off_what_does_not_end_and_leaves_it_to_its_lease(

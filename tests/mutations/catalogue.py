@@ -234,7 +234,10 @@ SECOND_COPY = (
         "the wait of the sweep after the worker stood still",
         "services/worker/leases.py",
         {"return tick() - self._renewed_at > 2 * self.interval": "return False"},
-        ["tests/integration/test_sweeps.py::test_a_worker_that_stood_still_renews_before_it_sweeps"],
+        [
+            "tests/integration/test_sweeps.py::test_a_worker_that_stood_still_renews_before_it_sweeps[sweep]",
+            "tests/integration/test_sweeps.py::test_a_worker_that_stood_still_renews_before_it_sweeps[renewal]",
+        ],
     ),
     Mutation(
         "one reconciliation",
