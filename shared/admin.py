@@ -19,7 +19,7 @@ import phonenumbers
 
 from shared.access import Role
 from shared.api_keys import ApiKey
-from shared.doctor import SESSION, Bounds, as_json, diagnose, exit_code, line, repair
+from shared.doctor import command as doctor
 from shared.migrations import MigrationError, migrate
 from shared.purge import purge
 from shared.roles import SERVICES, create_roles
@@ -129,15 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_tenants(commands.add_parser("tenant", help="who there is").add_subparsers(required=True))
     _add_keys(commands.add_parser("key", help="who may call").add_subparsers(required=True))
     _add_purge(_command(commands, "purge", _purge, "remove dead notifications, with all that is about them"))
-    _add_doctor(_command(commands, "doctor", _doctor, "find what stands still (exits with 3: warnings, 4: errors)"))
+    doctor.add_arguments(_command(commands, "doctor", _doctor, doctor.PURPOSE), duration=_duration)
     return parser
-
-
-def _add_doctor(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="print the findings as an array")
-    command.add_argument("--repair", action="store_true", help="set the gates that are missing, as a worker would")
-    for name in ("lease", "retention", "content-retention"):
-        command.add_argument(f"--{name}", type=_duration, help="where the workers' setting is not the default")
 
 
 def _add_tenants(commands: Any) -> None:
@@ -357,15 +350,8 @@ async def _purge(chosen: argparse.Namespace) -> None:
 
 
 async def _doctor(chosen: argparse.Namespace) -> int:
-    said = {name: getattr(chosen, name) for name in ("lease", "retention", "content_retention")}
-    bounds = Bounds(**{name: value for name, value in said.items() if value is not None})
-    async with _connected(SESSION) as connection:
-        findings = await diagnose(connection, bounds)
-        if chosen.repair:
-            await connection.execute("SET default_transaction_read_only = off")
-            print(f"gates that were missing and are set: {await repair(connection)}", file=sys.stderr)
-    print(as_json(findings) if chosen.json else "\n".join(map(line, findings)) or "nothing found")
-    return exit_code(findings)
+    async with _connected(doctor.SESSION) as connection:
+        return await doctor.run(connection, chosen)
 
 
 def _notifications(count: int) -> str:

@@ -15,19 +15,9 @@ from shared.errors import DatabaseUnavailable
 from shared.mending import BEFORE_ALL, mend_gates
 from shared.migrations import MigrationError, migrations, plan
 
-__all__ = ["CHECKS", "SESSION", "Bounds", "Check", "Finding", "as_json", "diagnose", "exit_code", "line", "repair"]
+__all__ = ["CHECKS", "Bounds", "Check", "Finding", "as_json", "diagnose", "exit_code", "line", "repair"]
 
 sql = Statements("shared.doctor")
-
-# Of the connection: nothing hangs for ever, and nothing is changed.
-SESSION = {
-    "application_name": "notifyqueue-doctor",
-    "timezone": "UTC",
-    "statement_timeout": "10s",
-    "lock_timeout": "1s",
-    "default_transaction_read_only": "on",
-}
-
 
 NO_SCHEMA = ("42P01", "3F000")  # SQLSTATE: no such table, no such schema
 

@@ -12,7 +12,8 @@ import asyncpg
 import pytest
 
 from shared import admin
-from shared.doctor import CHECKS, SESSION, Bounds, Finding, as_json, diagnose, line, repair
+from shared.doctor import CHECKS, Bounds, Finding, as_json, diagnose, line, repair
+from shared.doctor.command import SESSION
 from shared.roles import SERVICES
 from shared.roles import SESSION as OF_LOGINS
 from tests.conftest import LOGINS
