@@ -23,7 +23,7 @@ from tests.providers import ScriptedProvider
 from tests.recipients import Connection, limit
 from tests.waiting import eventually
 
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+ZERO, HOUR, DAY = timedelta(), timedelta(hours=1), timedelta(days=1)
 AT_ONCE = timedelta(milliseconds=10)
 FAULTLESS = Bounds(lease=AT_ONCE)  # the tests' own server has just started
 ADDRESS = "someone@example.com"
@@ -41,12 +41,12 @@ async def insert_old(tables: Notifications, key: str = "old", **columns: Any) ->
     return id_
 
 
-async def serve(tables: Notifications) -> None:
-    """A worker that lives, and has for long."""
+async def serve(tables: Notifications, phase: str = "RUNNING", since: timedelta = DAY, seen: timedelta = ZERO) -> None:
+    """A worker that has served for as long, and was seen as long ago."""
     await tables.connection.execute(
-        "INSERT INTO notifyqueue.workers (id, phase, started_at, channels, concurrency, in_flight, sent, unsent) "
-        "VALUES ($1, 'RUNNING', now() - interval '1 day', '{EMAIL}', '{1}', '{0}', '{0}', '{0}')",
-        uuid4(),
+        "INSERT INTO notifyqueue.workers (id, phase, started_at, heartbeat_at, channels, concurrency, in_flight, sent, "
+        "unsent) VALUES ($1, $2, now() - $3::interval, now() - $4::interval, '{EMAIL}', '{1}', '{0}', '{0}', '{0}')",
+        *(uuid4(), phase, since, seen),
     )
 
 
@@ -56,6 +56,16 @@ async def strand(tables: Notifications) -> None:
 
 async def strand_suspect(tables: Notifications) -> None:
     await insert_old(tables, expiries=2)
+
+
+async def strand_by_draining(tables: Notifications) -> None:
+    await serve(tables, "DRAINING")
+    await insert_old(tables)
+
+
+async def strand_by_death(tables: Notifications) -> None:
+    await serve(tables, seen=timedelta(minutes=1))
+    await insert_old(tables)
 
 
 async def lag(tables: Notifications) -> None:
@@ -82,6 +92,17 @@ async def end_unseen(tables: Notifications) -> None:
     id_ = await tables.insert("unseen")
     await switch("write_events", "notifications", "DISABLE", tables)
     await send(tables, id_)
+    await switch("write_events", "notifications", "ENABLE", tables)
+
+
+async def end_again_unseen(tables: Notifications) -> None:
+    """As it had ended before, which was seen."""
+    id_ = await tables.insert("again")
+    await send(tables, id_)
+    await switch("write_events", "notifications", "DISABLE", tables)
+    await tables.connection.execute(
+        "UPDATE notifyqueue.notifications SET redrive_count = 1, last_redriven_at = now() WHERE id = $1", id_
+    )
     await switch("write_events", "notifications", "ENABLE", tables)
 
 
@@ -210,9 +231,12 @@ async def rename(tables: Notifications) -> None:
 FOUND: Mapping[str, tuple[Plant, list[tuple[str, str]]]] = {
     "due and nobody there": (strand, [("stranded_lanes", "EMAIL")]),
     "a suspect due and nobody there": (strand_suspect, [("stranded_lanes", "EMAIL"), ("crash_suspects", "EMAIL")]),
+    "due and somebody who is to stop": (strand_by_draining, [("stranded_lanes", "EMAIL")]),
+    "due and somebody who is gone": (strand_by_death, [("stranded_lanes", "EMAIL")]),
     "due and somebody there": (lag, [("lagging_lanes", "EMAIL")]),
     "a claim of the dead": (leave_claim, [("expired_leases", "")]),
     "an end that nobody saw": (end_unseen, [("ends_without_event", "")]),
+    "another end that nobody saw": (end_again_unseen, [("ends_without_event", "")]),
     "a trigger that is off": (switch_off, [("triggers_off", "count_ends")]),
     "a trigger that is gone": (drop_trigger, [("triggers_off", "write_events")]),
     "an event for nobody": (leave_event, [("events_unassigned", "")]),
@@ -261,7 +285,7 @@ def test_every_check_is_tried_here() -> None:
     assert tried == {check.name for check in CHECKS} | {"schema", "logins", "logins_differ", "unmade"}
 
 
-@pytest.mark.parametrize("planted", FOUND.keys() - {"a check that fails"})
+@pytest.mark.parametrize("planted", [name for name in FOUND if name != "a check that fails"])
 async def test_what_is_planted_is_found_and_nothing_else(
     notifications: Notifications, doctor: Connection, planted: str
 ) -> None:
@@ -345,11 +369,59 @@ async def test_a_lane_that_is_stopped_is_one_finding(notifications: Notification
     assert told(await diagnose(doctor, FAULTLESS)) == [("paused_lanes", "EMAIL")]
 
 
-async def test_a_claim_is_not_missed_before_the_workers_could_sweep_it(
+async def accept_late(tables: Notifications) -> None:
+    await serve(tables)
+    await tables.insert("late", due_in=-HOUR)
+
+
+async def start_late(tables: Notifications) -> None:
+    await serve(tables, since=timedelta(minutes=1))
+    await insert_old(tables)
+
+
+async def leave_delivery_of_a_paused_endpoint(tables: Notifications) -> None:
+    await leave_delivery(tables)
+    await tables.connection.execute("UPDATE notifyqueue.webhook_endpoints SET paused_until = now() + interval '1 hour'")
+
+
+async def leave_delivery_of_an_endpoint_that_is_gone(tables: Notifications) -> None:
+    await leave_delivery(tables)
+    await tables.connection.execute(
+        "UPDATE notifyqueue.webhook_endpoints SET enabled = false, disabled_reason = 'GONE'"
+    )
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [accept_late, start_late, leave_delivery_of_a_paused_endpoint, leave_delivery_of_an_endpoint_that_is_gone],
+)
+async def test_what_is_as_it_should_be_is_no_finding(
+    notifications: Notifications, doctor: Connection, plant: Plant
+) -> None:
+    await plant(notifications)
+    assert told(await diagnose(doctor, FAULTLESS)) == []
+
+
+async def test_a_claim_is_missed_two_leases_after_its_own_has_passed(
     notifications: Notifications, doctor: Connection
 ) -> None:
-    """For a lease after the database started, and until two have passed, nobody is late."""
     await leave_claim(notifications)
+    async with doctor.transaction():  # whose time stands still
+        now = await doctor.fetchval("SELECT now()")
+        for late, found in ((1, []), (3, [("expired_leases", "")])):
+            await notifications.connection.execute(
+                "UPDATE notifyqueue.notifications SET lease_expires_at = $1", now - late * AT_ONCE
+            )
+            assert told(await diagnose(doctor, FAULTLESS)) == found
+
+
+async def test_no_claim_is_missed_while_nobody_may_sweep_since_the_database_started(
+    notifications: Notifications, doctor: Connection
+) -> None:
+    await leave_claim(notifications)
+    await notifications.connection.execute(
+        "UPDATE notifyqueue.notifications SET lease_expires_at = now() - interval '10 days'"
+    )
     assert told(await diagnose(doctor, Bounds(lease=DAY))) == []
 
 
