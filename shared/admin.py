@@ -1,6 +1,6 @@
 """What the owner of the database does, as the login of DATABASE_URL: `python -m shared.admin`.
 
-migrate · roles · tenant create, set, list · key create, list, revoke · purge
+migrate · roles · tenant create, set, list · key create, list, revoke · purge · doctor
 """
 
 import argparse
@@ -19,6 +19,7 @@ import phonenumbers
 
 from shared.access import Role
 from shared.api_keys import ApiKey
+from shared.doctor import command as doctor
 from shared.migrations import MigrationError, migrate
 from shared.purge import purge
 from shared.roles import SERVICES, create_roles
@@ -99,10 +100,10 @@ async def _is_stored(connection: Connection, key: ApiKey, role: Role, tenant: st
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exits with 0, or with 1 and one line that says what to change."""
+    """Exits with 0, or with 1 and one line that says what to change; the doctor, with what it found."""
     chosen = _parser().parse_args(arguments)
     try:
-        asyncio.run(chosen.command(chosen))
+        return asyncio.run(chosen.command(chosen)) or 0
     except (Unusable, MigrationError) as error:
         print(f"{chosen.noun}: {error}", file=sys.stderr)
         return 1
@@ -112,7 +113,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, asyncpg.PostgresError) as error:
         print(f"{chosen.noun}: the database refused ({type(error).__name__}): {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -129,6 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_tenants(commands.add_parser("tenant", help="who there is").add_subparsers(required=True))
     _add_keys(commands.add_parser("key", help="who may call").add_subparsers(required=True))
     _add_purge(_command(commands, "purge", _purge, "remove dead notifications, with all that is about them"))
+    doctor.add_arguments(_command(commands, "doctor", _doctor, doctor.PURPOSE), duration=_duration)
     return parser
 
 
@@ -348,13 +349,18 @@ async def _purge(chosen: argparse.Namespace) -> None:
         print(f"left {_notifications(done.being_reported)} whose webhooks are under way: run it again later")
 
 
+async def _doctor(chosen: argparse.Namespace) -> int:
+    async with _connected(doctor.SESSION) as connection:
+        return await doctor.run(connection, chosen)
+
+
 def _notifications(count: int) -> str:
     return f"{count} notification{'' if count == 1 else 's'}"
 
 
 @asynccontextmanager
-async def _connected() -> AsyncIterator[Connection]:
-    connection = await asyncpg.connect(_url())
+async def _connected(settings: dict[str, str] | None = None) -> AsyncIterator[Connection]:
+    connection = await asyncpg.connect(_url(), server_settings=settings)
     try:
         yield connection
     finally:

@@ -65,6 +65,9 @@ SCRAM_ITERATIONS = 4096  # PostgreSQL's own number
 # one's page past all the large ones' rows.
 PLANS = "force_custom_plan"
 
+# A day of a delay has 24 hours, also where a pooler drops what the services ask for when they connect.
+SESSION = {"plan_cache_mode": PLANS, "timezone": "UTC"}
+
 
 async def create_roles(url: str, prefix: str, passwords: Mapping[str, str]) -> dict[str, str]:
     """Makes `<prefix>_<service>` log in with its password and do what its service does; answers the names.
@@ -78,7 +81,8 @@ async def create_roles(url: str, prefix: str, passwords: Mapping[str, str]) -> d
         async with connection.transaction():
             for service, name in names.items():
                 await create_login(connection, name, passwords[service])
-                await _execute(connection, "ALTER ROLE %I SET plan_cache_mode = %L", name, PLANS)
+                for setting, value in SESSION.items():
+                    await _execute(connection, "ALTER ROLE %I SET " + setting + " = %L", name, value)
                 await _grant(connection, service, name)
     finally:
         await connection.close()

@@ -10,6 +10,7 @@ from uuid import UUID
 from services.worker.claim import Held, Recipient
 from services.worker.turnstile import Window
 from shared.database import Database, Executor, Statements, columns
+from shared.mending import mend_gates
 
 sql = Statements("services.worker")
 
@@ -114,9 +115,8 @@ class TurnstileStore:
 
     async def mend_gates(self, after: Recipient) -> tuple[Recipient | None, int]:
         """The last recipient that was looked at, None where there was none; and how many gates were missing."""
-        rows = await self._database.fetch(sql["mend_gates"], *after)
-        last = Recipient(rows[-1]["tenant_id"], rows[-1]["limit_key"]) if rows else None
-        return last, sum(row["mended"] for row in rows)
+        mended = await mend_gates(self._database, after)
+        return Recipient(*mended.last) if mended.last else None, mended.gates
 
     async def look_at_gate(self, recipient: Recipient) -> None:
         await self._database.fetch(sql["look_at_gate"], *recipient)

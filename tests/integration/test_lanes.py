@@ -112,6 +112,8 @@ async def test_three_that_always_fail_are_dead_lettered_beside_others_that_do_no
         return (await notifications.statuses()).get("DEAD_LETTERED") == 3
 
     await eventually(given_up)
+    well = [message.delivery_key for message in provider.seen if not message.address.startswith("never")]
+    assert len(well) == len(set(well))
 
 
 async def test_what_may_have_been_delivered_is_counted_also_in_an_outage(
@@ -296,6 +298,7 @@ async def test_a_paused_lane_waits_and_the_others_go_on(
     assert not providers["SMS"].seen
     await resume(notifications)
     await eventually(statuses_are(notifications, SENT=4))
+    assert [set(provider.requests.values()) for provider in providers.values()] == [{1}] * 3
 
 
 async def test_a_hanging_provider_holds_up_no_other_lane(

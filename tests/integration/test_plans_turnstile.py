@@ -11,6 +11,7 @@ from sandbox.postgres import Postgres
 from services.worker.claim import Recipient
 from services.worker.turnstile import Window
 from services.worker.turnstile_store import Gate, Turn, sql
+from shared.mending import sql as mending
 from tests.conftest import MakeDatabase
 from tests.plans import Explaining, Plan
 from tests.recipients import Connection
@@ -191,7 +192,7 @@ async def test_gates_are_set_and_removed_by_key(explaining: Explaining) -> None:
 
 
 async def test_mending_looks_once_at_each_recipient(explaining: Explaining) -> None:
-    rows = await explaining.fetch(sql["mend_gates"], "default", "EMAIL 2")
+    rows = await explaining.fetch(mending["mend_gates"], "default", "EMAIL 2")
     assert len(rows) == 1000
     is_frugal(explaining.plan, "notifications_gate", "recipient_gates_pkey", most=20 * len(rows))
 

@@ -27,7 +27,8 @@ STATEMENTS = [
     for file in sorted((CHECKOUT / folder).glob("*.sql"))
 ] + [
     pytest.param("worker", file.read_text("utf-8"), id=f"worker-{file.stem}")
-    for file in sorted((CHECKOUT / "shared/removal/sql").glob("remove_*.sql"))
+    for pattern in ("shared/removal/sql/remove_*.sql", "shared/mending/sql/*.sql")
+    for file in sorted(CHECKOUT.glob(pattern))
 ]
 
 

@@ -1,78 +1,24 @@
 """docs/guarantees.md says what the code has: its mechanisms, and the tests that hold them."""
 
-import ast
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 
 from tests.mutations.catalogue import COPIES
+from tests.pages import LINK, ROOT, Page, defined
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs/guarantees.md"
-HEAD = "| promise | mechanism | tests |"
-LINK = re.compile(r"\[`?(?P<label>[^]`]+)`?\]\((?P<target>[^)#]+)\)(?P<marked> †)?")
+PAGE = Page("guarantees.md", "| promise | mechanism | tests |")
 IN_SCHEMA = r"\b(?:CONSTRAINT|TRIGGER|INDEX|FUNCTION notifyqueue\.) ?{}\b"
 
-
-@dataclass(frozen=True)
-class Link:
-    label: str
-    path: Path
-    marked: bool
-    """As one that is proven to fail."""
-
-    @property
-    def is_test(self) -> bool:
-        return self.label.startswith("test_") and not self.label.endswith(".py")
-
-    @property
-    def node(self) -> str:
-        return f"{self.path.relative_to(ROOT)}::{self.label}"
-
-
-def links(text: str) -> list[Link]:
-    found = LINK.finditer(text)
-    return [Link(one["label"], (PAGE.parent / one["target"]).resolve(), bool(one["marked"])) for one in found]
-
-
-ALL = links(PAGE.read_text())
+ALL = PAGE.links()
 TESTS = [link for link in ALL if link.is_test]
 STATEMENTS = [link for link in ALL if link.path.parent.name == "sql"]
 IN_MIGRATIONS = [link for link in ALL if link.path.suffix == ".sql" and link not in STATEMENTS]
 IN_MODULES = [link for link in ALL if link.path.suffix == ".py" and not link.is_test and "/" not in link.label]
 
 
-def rows() -> Iterator[Sequence[str]]:
-    for line in PAGE.read_text().splitlines():
-        if line.startswith("|") and line != HEAD and not set(line) <= set("|- "):
-            yield [cell.strip() for cell in line.strip("|").split("|")]
-
-
-@cache
-def defined(module: Path) -> frozenset[str]:
-    """What a module defines, and its classes."""
-    return frozenset(_names(ast.parse(module.read_text()), ""))
-
-
-def _names(node: ast.Module | ast.ClassDef, prefix: str) -> Iterator[str]:
-    for child in node.body:
-        match child:
-            case ast.ClassDef(name=name):
-                yield prefix + name
-                yield from _names(child, f"{prefix}{name}.")
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield prefix + name
-            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-                yield prefix + name
-            case _:
-                pass
-
-
 def test_the_page_was_read() -> None:
-    assert min(len(part) for part in (TESTS, STATEMENTS, IN_MIGRATIONS, IN_MODULES, list(rows()))) > 10
+    assert min(len(part) for part in (TESTS, STATEMENTS, IN_MIGRATIONS, IN_MODULES, list(PAGE.rows()))) > 10
 
 
 def test_every_file_that_is_linked_exists() -> None:
@@ -80,7 +26,7 @@ def test_every_file_that_is_linked_exists() -> None:
 
 
 def test_every_test_that_is_named_exists() -> None:
-    assert [link.node for link in TESTS if link.label not in defined(link.path)] == []
+    assert [link.node for link in TESTS if not link.is_there] == []
 
 
 def test_every_statement_that_is_named_is_its_file() -> None:
@@ -98,12 +44,12 @@ def test_everything_that_is_named_of_a_module_is_defined_there() -> None:
 
 
 def test_every_promise_has_its_mechanism_and_its_tests() -> None:
-    assert [row for row in rows() if not is_whole(row)] == []
+    assert [row for row in PAGE.rows() if not is_whole(row)] == []
 
 
 def is_whole(row: Sequence[str]) -> bool:
     promise, mechanism, tests = row
-    by, shown = links(mechanism), links(tests)
+    by, shown = PAGE.links(mechanism), PAGE.links(tests)
     only_tests = all(link.is_test for link in shown) and not LINK.sub("", tests).strip(" ,")
     return bool(promise and by and shown) and only_tests and not any(link.is_test for link in by)
 
