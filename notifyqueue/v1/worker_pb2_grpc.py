@@ -64,8 +64,8 @@ class WorkerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DrainWorker(self, request, context):
-        """Claims nothing more, gives back what is unstarted, and answers when what runs has ended or the timeout passed.
-        Goes on if the caller leaves. The process stays, and can be resumed.
+        """Claims nothing more, gives back what is unstarted, and answers when what runs has ended, the timeout passed, or
+        somebody has resumed it. Goes on if the caller leaves. The process stays, and can be resumed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -19,8 +19,8 @@ class WorkerStub:
     GetWorkerStatus: _aio.UnaryUnaryMultiCallable[_worker_pb2.GetWorkerStatusRequest, _worker_pb2.GetWorkerStatusResponse]
     """What this worker is doing."""
     DrainWorker: _aio.UnaryUnaryMultiCallable[_worker_pb2.DrainWorkerRequest, _worker_pb2.DrainWorkerResponse]
-    """Claims nothing more, gives back what is unstarted, and answers when what runs has ended or the timeout passed.
-    Goes on if the caller leaves. The process stays, and can be resumed.
+    """Claims nothing more, gives back what is unstarted, and answers when what runs has ended, the timeout passed, or
+    somebody has resumed it. Goes on if the caller leaves. The process stays, and can be resumed.
     """
     ResumeWorker: _aio.UnaryUnaryMultiCallable[_worker_pb2.ResumeWorkerRequest, _worker_pb2.ResumeWorkerResponse]
     """Claims again."""
@@ -42,8 +42,8 @@ class WorkerServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_pb2.DrainWorkerRequest,
         context: _aio.ServicerContext[_worker_pb2.DrainWorkerRequest, _abc.Awaitable[_worker_pb2.DrainWorkerResponse]],
     ) -> _abc.Awaitable[_worker_pb2.DrainWorkerResponse]:
-        """Claims nothing more, gives back what is unstarted, and answers when what runs has ended or the timeout passed.
-        Goes on if the caller leaves. The process stays, and can be resumed.
+        """Claims nothing more, gives back what is unstarted, and answers when what runs has ended, the timeout passed, or
+        somebody has resumed it. Goes on if the caller leaves. The process stays, and can be resumed.
         """
 
     @_abc_1.abstractmethod

@@ -78,16 +78,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     worker_id = uuid4()
     structlog.contextvars.bind_contextvars(worker_id=str(worker_id))
     suspects = SuspectSlot()
-    shared = {
-        channel: SharedLane(
-            channel,
-            settings.concurrency(channel),
-            first_rest=settings.probe_base,
-            longest_rest=settings.probe_cap,
-            unfit=_unfit(channel, provider),
-        )
-        for channel, provider in providers.items()
-    }
+    shared = {channel: _shared_lane(channel, settings, provider) for channel, provider in providers.items()}
     gates = {
         channel: Gates(
             turnstile,
@@ -144,13 +135,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     await enter(Recovery(store, leases, lease=lease, backoff=backoff, on_end=tell_end, on_retry=tell_retry))
     retaining = RetentionStore(database)
     await enter(Totals(retaining))
-    await enter(
-        Retention(
-            retaining,
-            retention=timedelta(seconds=settings.retention),
-            content_retention=timedelta(seconds=settings.content_retention),
-        )
-    )
+    await enter(_retention(retaining, settings))
     await enter(heartbeat)
     for gate in gates.values():
         await enter(gate)
@@ -159,11 +144,29 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     return worker
 
 
+def _shared_lane(channel: str, settings: Settings, provider: Provider) -> SharedLane:
+    return SharedLane(
+        channel,
+        settings.concurrency(channel),
+        first_rest=settings.probe_base,
+        longest_rest=settings.probe_cap,
+        unfit=_unfit(channel, provider),
+    )
+
+
 def _unfit(channel: str, provider: Provider) -> str | None:
     if not isinstance(provider, Unconfigured):
         return None
     log.error("lane.unconfigured", channel=channel, provider=provider.name, missing=f"{PREFIX}{provider.setting}")
     return provider.cause
+
+
+def _retention(store: RetentionStore, settings: Settings) -> Retention:
+    return Retention(
+        store,
+        retention=timedelta(seconds=settings.retention),
+        content_retention=timedelta(seconds=settings.content_retention),
+    )
 
 
 def _lane_settings(channel: str, settings: Settings) -> LaneSettings:
