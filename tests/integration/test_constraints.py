@@ -591,7 +591,7 @@ async def test_every_table_is_tried_here(tables: Tables) -> None:
 
 @pytest.mark.parametrize("table", ROWS)
 async def test_a_second_row_under_one_key_is_refused(tables: Tables, table: str) -> None:
-    await tables.connection.execute(f"DELETE FROM notifyqueue.{table}")
+    await tables.connection.execute(f"TRUNCATE notifyqueue.{table} CASCADE")
     await tables.insert(table)
     with pytest.raises(asyncpg.UniqueViolationError) as caught:
         await tables.connection.execute(
