@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import asyncpg
 import grpc.aio
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
