@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         SmsContent,
         TemplateContent,
     )
+    from notifyqueue.v1.recipients_pb2 import Suppression, SuppressionSource
     from notifyqueue.v1.scheduler_pb2 import ScheduleNotificationRequest, ScheduleNotificationResponse
     from notifyqueue.v1.templates_pb2 import Template, TemplateVariant
 
@@ -51,6 +52,8 @@ __all__ = [
     "ScheduleNotificationRequest",
     "ScheduleNotificationResponse",
     "SmsContent",
+    "Suppression",
+    "SuppressionSource",
     "Template",
     "TemplateContent",
     "TemplateVariant",
@@ -68,6 +71,8 @@ HOMES = {
     "Violation": "errors",
     "ScheduleNotificationRequest": "v1.scheduler_pb2",
     "ScheduleNotificationResponse": "v1.scheduler_pb2",
+    "Suppression": "v1.recipients_pb2",
+    "SuppressionSource": "v1.recipients_pb2",
     "Template": "v1.templates_pb2",
     "TemplateVariant": "v1.templates_pb2",
 }

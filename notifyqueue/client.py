@@ -21,6 +21,17 @@ from notifyqueue.v1.notification_pb2 import (
     Priority,
     TemplateContent,
 )
+from notifyqueue.v1.recipients_pb2 import (
+    BulkDeleteSuppressionsRequest,
+    BulkDeleteSuppressionsResponse,
+    DeleteSuppressionRequest,
+    ListSuppressionsRequest,
+    PutSuppressionRequest,
+    PutSuppressionResponse,
+    Suppression,
+    SuppressionSource,
+)
+from notifyqueue.v1.recipients_pb2_grpc import RecipientsStub
 from notifyqueue.v1.scheduler_pb2 import (
     BatchResult,
     BatchScheduleNotificationsRequest,
@@ -92,6 +103,7 @@ class Client:
         self._connection = connection
         self._stub = SchedulerStub(connection.channel)
         self._templates = TemplatesStub(connection.channel)
+        self._recipients = RecipientsStub(connection.channel)
 
     async def schedule(self, request: ScheduleNotificationRequest) -> ScheduleNotificationResponse:
         """Accepts a notification: when this returns, it is stored.
@@ -248,6 +260,59 @@ class Client:
         """What a notification with this template would say. Raises TemplateRenderFailed."""
         request = RenderTemplateRequest(name=name, version=version, locale=locale, variables_json=json.dumps(variables))
         return await self._connection.call(self._templates.RenderTemplate, request)
+
+    async def put_suppression(
+        self,
+        channel: "Channel.ValueType",
+        address: str,
+        source: "SuppressionSource.ValueType",
+        *,
+        category: str = "",
+    ) -> PutSuppressionResponse:
+        """Sees to it that nothing is sent there any more. `in_flight` of the answer counts what may still go out."""
+        request = PutSuppressionRequest(channel=channel, address=address, category=category, source=source)
+        return await self._connection.call(self._recipients.PutSuppression, request)
+
+    async def list_suppressions(
+        self, filter_: ListSuppressionsRequest | None = None, *, page_size: int = 0
+    ) -> AsyncGenerator[Suppression, None]:
+        """Suppressions, newest first. Asks for the next page when it is wanted."""
+        request = ListSuppressionsRequest()
+        request.MergeFrom(filter_ or request)
+        request.page_size = page_size
+        while True:
+            page = await self._connection.call(self._recipients.ListSuppressions, request)
+            for suppression in page.suppressions:
+                yield suppression
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                return
+
+    async def delete_suppression(
+        self,
+        channel: "Channel.ValueType",
+        address: str,
+        source: "SuppressionSource.ValueType",
+        *,
+        category: str = "",
+    ) -> None:
+        """Takes one away; others of the same address go on to hold. Raises ResourceNotFound where there is none."""
+        request = DeleteSuppressionRequest(channel=channel, address=address, category=category, source=source)
+        await self._connection.call(self._recipients.DeleteSuppression, request)
+
+    async def bulk_delete_suppressions(
+        self,
+        source: "SuppressionSource.ValueType",
+        since: datetime,
+        *,
+        limit: int = 0,
+        dry_run: bool = False,
+        page_token: str = "",
+    ) -> BulkDeleteSuppressionsResponse:
+        """Takes away at most `limit` of what a source has brought since then, newest first."""
+        request = BulkDeleteSuppressionsRequest(source=source, limit=limit, dry_run=dry_run, page_token=page_token)
+        request.since.CopyFrom(to_timestamp(since))
+        return await self._connection.call(self._recipients.BulkDeleteSuppressions, request)
 
     async def stats(self) -> GetQueueStatsResponse:
         """How much waits, for how long, and how much is under way."""

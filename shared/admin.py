@@ -31,6 +31,8 @@ RATE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?", re.ASCII)
 DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 DISTINCT_DIGITS = 10  # 64 random ones practically never have fewer; what a person types does
 NO_REGION = "none"
+NO_CATEGORY = "none"
+MAX_CATEGORY, MAX_REQUIRED = 64, 20
 MOST = {"recipient_limit": 1_000, "accept_burst": 1_000_000}
 FAULTS = {  # of the constraints of tenants
     "tenants_horizon_check": "--horizon must be more than 0",
@@ -145,6 +147,12 @@ def _add_tenants(commands: Any) -> None:
         command.add_argument("--accept-burst", type=int, help="how many of them at once; goes with --accept-rate")
         command.add_argument("--recipient-limit", type=int, help="how many each recipient gets in a window, up to 1000")
         command.add_argument("--recipient-window", type=_duration, help="how long that window is, such as 1h")
+    change.add_argument(
+        "--required-category",
+        action="append",
+        metavar="NAME",
+        help="sent also to those who opted out; again for each, and all others are not; none takes them away",
+    )
     change.add_argument("--no-recipient-limit", action="store_true", help="each recipient gets as many as come")
     _command(commands, "list", _tenant_list, "all of them")
 
@@ -234,8 +242,22 @@ async def _tenant_set(chosen: argparse.Namespace) -> None:
                 "UPDATE notifyqueue.tenants AS t SET recipient_limit = NULL, recipient_window = NULL WHERE t.id = $1",
                 chosen.tenant,
             )
+        if chosen.required_category:
+            await _require(connection, chosen.tenant, chosen.required_category)
         await _look_at_gates(connection, chosen.tenant)
     print(f"tenant {chosen.tenant} is set")
+
+
+async def _require(connection: Connection, tenant: str, categories: Sequence[str]) -> None:
+    """An opt-out from these holds for nobody. `none` alone: there are none."""
+    named = [] if list(categories) == [NO_CATEGORY] else sorted(set(categories))
+    if NO_CATEGORY in named or len(named) > MAX_REQUIRED:
+        raise Unusable(f"--required-category must be given at most {MAX_REQUIRED} times, or once as none")
+    if not all(name.isprintable() and 1 <= len(name) <= MAX_CATEGORY for name in named):
+        raise Unusable(f"--required-category must have 1 to {MAX_CATEGORY} printable characters")
+    await connection.execute(
+        "UPDATE notifyqueue.tenants AS t SET required_categories = $2 WHERE t.id = $1", tenant, named
+    )
 
 
 async def _look_at_gates(connection: Connection, tenant: str) -> None:
@@ -282,13 +304,15 @@ async def _tenant_list(_: argparse.Namespace) -> None:
             """
             SELECT t.id, t.horizon::text, t.past_grace::text, coalesce(t.region, 'none') AS region,
               coalesce(t.recipient_limit || ' in ' || t.recipient_window, 'none') AS recipient_limit,
+              coalesce(nullif(array_to_string(t.required_categories, ', '), ''), 'none') AS required,
               coalesce(trim_scale(t.accept_rate) || '/s, burst ' || t.accept_burst, 'none') AS accept_rate
             FROM notifyqueue.tenants AS t ORDER BY t.id
             """
         ):
             facts = (row["id"], f"horizon {row['horizon']}", f"past grace {row['past_grace']}")
             limits = (f"recipient limit {row['recipient_limit']}", f"accept rate {row['accept_rate']}")
-            print("  ".join([*facts, f"region {row['region']}", *limits]))
+            more = f"required categories {row['required']}"
+            print("  ".join([*facts, f"region {row['region']}", *limits, more]))
 
 
 async def _key_create(chosen: argparse.Namespace) -> None:

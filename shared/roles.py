@@ -15,12 +15,15 @@ SERVICES = ("scheduler", "worker", "dispatcher")
 # Table or function -> service -> privileges. A statement without its line here fails in the first test that runs it.
 TABLES: Mapping[str, Mapping[str, str]] = {
     "schema_migrations": {"scheduler": "SELECT", "worker": "SELECT", "dispatcher": "SELECT"},
-    "tenants": {"scheduler": "SELECT", "worker": "SELECT (id, recipient_limit, recipient_window)"},
+    "tenants": {"scheduler": "SELECT", "worker": "SELECT (id, recipient_limit, recipient_window, required_categories)"},
     "api_keys": {"scheduler": "SELECT", "worker": "SELECT", "dispatcher": "SELECT"},
     "notifications": {"scheduler": "SELECT, INSERT, UPDATE", "worker": "SELECT, UPDATE, DELETE"},
     "notification_contents": {"scheduler": "SELECT (notification_id), INSERT", "worker": "SELECT, DELETE"},
     "notification_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},
-    "suppressions": {"scheduler": "SELECT", "worker": "SELECT"},
+    "suppressions": {
+        "scheduler": "SELECT, INSERT, UPDATE (id), DELETE",  # UPDATE: to lock what is deleted, in its order
+        "worker": "SELECT, INSERT (tenant_id, channel, address, source, code)",
+    },
     "accept_buckets": {"scheduler": "SELECT, INSERT (tenant_id), UPDATE (empty_at)"},
     "templates": {
         "scheduler": "SELECT, INSERT (tenant_id, name, channel, newest), UPDATE (newest, channel, erased_at)"

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 OPTED_OUT = "OPTED_OUT"
+BOUNCED = "BOUNCED"
+"""A source alone: a provider said that nothing arrives there."""
 ADDRESS_SUPPRESSED = "ADDRESS_SUPPRESSED"
 """It bounced, somebody complained, or an operator blocked it."""
 

@@ -42,7 +42,7 @@ PROCESSES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "notifyqueue.v1.WebhookDispatcher": (DispatcherSettings, dispatcher, {"webhook_allow_addresses": "127.0.0.1/32"}),
 }
 # What a process serves besides.
-BESIDE = {"notifyqueue.v1.Scheduler": ("notifyqueue.v1.Templates",)}
+BESIDE = {"notifyqueue.v1.Scheduler": ("notifyqueue.v1.Templates", "notifyqueue.v1.Recipients")}
 
 Metadata = tuple[tuple[str, str], ...]
 

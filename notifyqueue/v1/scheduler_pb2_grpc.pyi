@@ -22,7 +22,8 @@ class SchedulerStub:
     IDEMPOTENCY_KEY_REUSED. After any doubt (a lost connection, a deadline), repeat it as it was.
     A new one is RECIPIENT_OPTED_OUT or ADDRESS_SUPPRESSED where its address must not be sent to, for its category or at
     all, and TENANT_LIMIT_EXCEEDED where the tenant is over its rate, with the time to come back in RetryInfo. What is
-    refused or replayed counts for no limit. Whoever opts out later gets nothing either: it ends as SUPPRESSED.
+    refused or replayed counts for no limit. Whoever opts out later gets nothing either: it ends as SUPPRESSED. A category
+    that the installation requires for the tenant is sent to those who opted out all the same.
     A template is RESOURCE_NOT_FOUND where there is none of this name and version, and TEMPLATE_RENDER_FAILED where it
     cannot be rendered with these variables, last of all; a replay renders nothing.
     """
@@ -67,7 +68,8 @@ class SchedulerStub:
     does not deduplicate, an OUTCOME_UNKNOWN that is redriven may arrive twice. `expire_time` stays as it is.
     Redriving again what waits since a redrive answers it unchanged, so after a lost answer the call may be repeated;
     anything else is STATUS_CONFLICT with the status it has. What has expired, or whose content was erased (of what has
-    an `expire_time`, soon after it ended), is NO_LONGER_SENDABLE.
+    an `expire_time`, soon after it ended), is NO_LONGER_SENDABLE. Where the provider refused the address for good, that is
+    suppressed since: it ends as SUPPRESSED, unless Recipients.DeleteSuppression comes first.
     """
     BulkRedriveNotifications: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.BulkRedriveNotificationsRequest, _scheduler_pb2.BulkRedriveNotificationsResponse]
     """Sends back notifications that fit a filter, oldest first, each as RedriveNotification does, and any number of callers
@@ -99,7 +101,8 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
         IDEMPOTENCY_KEY_REUSED. After any doubt (a lost connection, a deadline), repeat it as it was.
         A new one is RECIPIENT_OPTED_OUT or ADDRESS_SUPPRESSED where its address must not be sent to, for its category or at
         all, and TENANT_LIMIT_EXCEEDED where the tenant is over its rate, with the time to come back in RetryInfo. What is
-        refused or replayed counts for no limit. Whoever opts out later gets nothing either: it ends as SUPPRESSED.
+        refused or replayed counts for no limit. Whoever opts out later gets nothing either: it ends as SUPPRESSED. A category
+        that the installation requires for the tenant is sent to those who opted out all the same.
         A template is RESOURCE_NOT_FOUND where there is none of this name and version, and TEMPLATE_RENDER_FAILED where it
         cannot be rendered with these variables, last of all; a replay renders nothing.
         """
@@ -192,7 +195,8 @@ class SchedulerServicer(metaclass=_abc_1.ABCMeta):
         does not deduplicate, an OUTCOME_UNKNOWN that is redriven may arrive twice. `expire_time` stays as it is.
         Redriving again what waits since a redrive answers it unchanged, so after a lost answer the call may be repeated;
         anything else is STATUS_CONFLICT with the status it has. What has expired, or whose content was erased (of what has
-        an `expire_time`, soon after it ended), is NO_LONGER_SENDABLE.
+        an `expire_time`, soon after it ended), is NO_LONGER_SENDABLE. Where the provider refused the address for good, that is
+        suppressed since: it ends as SUPPRESSED, unless Recipients.DeleteSuppression comes first.
         """
 
     @_abc_1.abstractmethod

@@ -3,11 +3,13 @@
 import asyncio
 from datetime import timedelta
 
-from services.scheduler import accept, changes, redrives, rpc, rpc_templates
+from services.scheduler import accept, changes, redrives, rpc, rpc_recipients, rpc_templates
 from services.scheduler.accept_store import AcceptStore
+from services.scheduler.recipient_store import RecipientStore
 from services.scheduler.renderer import Renderer
 from services.scheduler.settings import Settings
 from services.scheduler.store import Store
+from services.scheduler.suppressions import Suppressions
 from services.scheduler.template_store import TemplateStore
 from services.scheduler.templates import Catalogue
 from services.scheduler.watch import Hub
@@ -62,7 +64,12 @@ async def start(process: Process, settings: Settings) -> None:
     half = (settings.max_watchers + 1) // 2
     bounds = {rpc.WATCH: Bounds(settings.max_watchers, settings.watch_timeout, calls_of_a_tenant=half)}
     templates = rpc_templates.Templates(Catalogue(template_store), renderer, Pages(settings.secret(), "templates"))
-    services = [rpc.service(servicer), rpc_templates.service(templates)]
+    recipients = rpc_recipients.Recipients(
+        Suppressions(RecipientStore(database)),
+        Pages(settings.secret(), "suppressions"),
+        Pages(settings.secret(), "deleted suppressions"),
+    )
+    services = [rpc.service(servicer), rpc_templates.service(templates), rpc_recipients.service(recipients)]
     health = await process.serve(database, services, large=rpc.LARGE, bounds=bounds)
     await process.stack.enter_async_context(watching)  # leaves before the server, which waits for its streams
     await process.become_ready(database, health)

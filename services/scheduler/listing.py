@@ -70,11 +70,11 @@ async def locate(store: Regions, tenant: str, filter_: Filter) -> Filter:
 def scan_of(filter_: Filter, before: UUID = NEWEST) -> Scan:
     """The ids below `before` that the filter's times leave: an id begins with its time (RFC 9562, 5.7)."""
     if filter_.created_before:
-        before = min(before, _first_id(filter_.created_before, SLACK))
-    return Scan(before, _first_id(filter_.created_since, -SLACK) if filter_.created_since else OLDEST)
+        before = min(before, first_id(filter_.created_before, SLACK))
+    return Scan(before, first_id(filter_.created_since, -SLACK) if filter_.created_since else OLDEST)
 
 
-def _first_id(time: datetime, slack: timedelta) -> UUID:
+def first_id(time: datetime, slack: timedelta) -> UUID:
     # Not added to the time, which may be the last or the first that there is.
     milliseconds = int((time.timestamp() + slack.total_seconds()) * 1000)
     return UUID(int=min(max(0, milliseconds) << 80, NEWEST.int))

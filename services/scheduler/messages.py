@@ -96,7 +96,7 @@ def bulk_order(request: scheduler_pb2.BulkCancelNotificationsRequest) -> tuple[O
 
 def bulk_report(report: Report, next_page_token: str) -> scheduler_pb2.BulkCancelNotificationsResponse:
     return scheduler_pb2.BulkCancelNotificationsResponse(
-        cancelled=report.cancelled, remaining=_bounded(report.remaining), next_page_token=next_page_token
+        cancelled=report.cancelled, remaining=bounded(report.remaining), next_page_token=next_page_token
     )
 
 
@@ -114,14 +114,14 @@ def redrive_order(request: scheduler_pb2.BulkRedriveNotificationsRequest) -> tup
 def redrive_report(report: redrives.Report, next_page_token: str) -> scheduler_pb2.BulkRedriveNotificationsResponse:
     return scheduler_pb2.BulkRedriveNotificationsResponse(
         redriven=report.redriven,
-        remaining=_bounded(report.remaining),
+        remaining=bounded(report.remaining),
         passed_over=report.passed_over,
         skipped=report.skipped,
         next_page_token=next_page_token,
     )
 
 
-def _bounded(count: Count) -> scheduler_pb2.BoundedCount:
+def bounded(count: Count) -> scheduler_pb2.BoundedCount:
     return scheduler_pb2.BoundedCount(count=count.count, at_least=count.at_least)
 
 

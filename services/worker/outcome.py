@@ -6,7 +6,7 @@ from datetime import timedelta
 from services.worker.claim import ExpiredClaim, Held
 from services.worker.providers import Answer, Outcome
 from shared.backoff import Backoff
-from shared.suppression import OPTED_OUT
+from shared.suppression import BOUNCED, OPTED_OUT
 
 MAX_NOT_BEFORE = timedelta(hours=24)
 
@@ -30,6 +30,8 @@ class Ended:
     reason: str | None
     kind: str | None
     code: str | None = None
+    suppresses: str | None = None
+    """As what its address is suppressed from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +56,10 @@ def judge(held: Held, outcome: Outcome, backoff: Backoff, *, given_up: bool = Fa
         case Answer.PERMANENT_MESSAGE:
             return Ended(reason="MESSAGE_REJECTED", kind=FAILED_ATTEMPT, code=outcome.code)
         case Answer.PERMANENT_ADDRESS if outcome.opted_out:
-            return replace(suppressed(held, OPTED_OUT), kind=FAILED_ATTEMPT, code=outcome.code)
+            told = suppressed(held, OPTED_OUT)
+            return replace(told, kind=FAILED_ATTEMPT, code=outcome.code, suppresses=OPTED_OUT)
         case Answer.PERMANENT_ADDRESS:
-            return Ended(reason="ADDRESS_REJECTED", kind=FAILED_ATTEMPT, code=outcome.code)
+            return Ended(reason="ADDRESS_REJECTED", kind=FAILED_ATTEMPT, code=outcome.code, suppresses=BOUNCED)
         case _:
             spared = (given_up and outcome.answer in PROVIDERS_FAULT) or outcome.answer is Answer.THROTTLED
             return _again(held, outcome, backoff, exhausted="ATTEMPTS_EXHAUSTED", refunded=spared)

@@ -102,10 +102,17 @@ class Store:
     async def end_unsent(self, records: Sequence[Record[Ended]]) -> set[UUID]:
         """Those that were ours, and that nobody else holds locked."""
         rows = [
-            (*_fence(record.held), record.verdict.reason, record.verdict.code, record.verdict.kind, record.expired)
+            (
+                *_fence(record.held),
+                record.verdict.reason,
+                record.verdict.code,
+                record.verdict.kind,
+                record.expired,
+                record.verdict.suppresses,
+            )
             for record in records
         ]
-        return await self._fenced("end_unsent", rows, 6)
+        return await self._fenced("end_unsent", rows, 7)
 
     async def retry_later(self, records: Sequence[Record[Later]]) -> set[UUID]:
         """Those that were ours, and that nobody else holds locked."""

@@ -46,7 +46,7 @@ async def test_everything_works_as_the_page_says(state: Path, tmp_path: Path) ->
         script if language == "sh" else f"python - <<'END'\n{script}END\n"
         for language, script in BLOCK.findall(PAGE.read_text())
     ]
-    before, one, later, templates, dead, file, stats, platform, programs, python = blocks
+    before, one, later, templates, dead, banned, file, stats, platform, programs, python = blocks
     async with up(state) as running:
 
         async def told(script: str) -> list[str]:
@@ -75,6 +75,12 @@ async def test_everything_works_as_the_page_says(state: Path, tmp_path: Path) ->
         assert listed.endswith("order-16-shipped")
         assert redriven == ["would redrive 1, 0 left", "redriven 1, 0 left"]
         await eventually(lambda: refused_is("SENT"), within=30)
+
+        put, listed, deleted, counted = await told(banned)
+        assert put == "put: EMAIL you@example.com OPTED_OUT news, 0 in flight"
+        assert " EMAIL you@example.com OPTED_OUT news " in listed
+        assert deleted == "deleted: EMAIL you@example.com OPTED_OUT news"
+        assert counted == "would delete 0, 0 left"
 
         first, second = await told(file)
         assert first.startswith("accepted 2 in ")

@@ -71,7 +71,11 @@ async def test_a_tenant_is_made_changed_and_listed(owner: Owner) -> None:
     assert (await owner("tenant", "set", "acme", "--past-grace", "90m", "--region", "GB")).code == 0
     assert (await owner("tenant", "set", "acme", "--recipient-limit", "3", "--recipient-window", "1h")).code == 0
     assert (await owner("tenant", "set", "acme", "--recipient-limit", "5")).code == 0
-    assert (await owner("tenant", "list")).out == [
+    required = ("--required-category", "resets", "--required-category", "receipts")
+    assert (await owner("tenant", "set", "acme", *required)).code == 0
+    listed = [line.split("  required categories ") for line in (await owner("tenant", "list")).out]
+    assert [required for _, required in listed] == ["receipts, resets", "none"]
+    assert [line for line, _ in listed] == [
         "acme  horizon 30 days  past grace 01:30:00  region GB  recipient limit 5 in 01:00:00  accept rate none",
         "default  horizon 365 days  past grace 24:00:00  region none  recipient limit none  accept rate none",
     ]
@@ -114,7 +118,7 @@ async def test_a_tenants_limit_is_set_changed_and_taken_away(owner: Owner) -> No
         answered = await owner("tenant", "set", "default", *arguments)
         assert answered.code == 0, answered.err
         (line,) = (await owner("tenant", "list")).out
-        return line.partition("  accept rate ")[2]
+        return line.partition("  accept rate ")[2].partition("  required ")[0]
 
     assert await rate_after("--accept-rate", "100", "--accept-burst", "200") == "100/s, burst 200"
     assert await rate_after("--region", "GB") == "100/s, burst 200"
@@ -194,6 +198,14 @@ async def test_a_revoked_key_is_good_no_more_and_stays_listed(
         (
             ("tenant", "set", "default", "--recipient-limit", "3", "--recipient-window", "32d"),
             "tenant: --recipient-window must be more than 0",
+        ),
+        (
+            ("tenant", "set", "default", "--required-category", "none", "--required-category", "a"),
+            "tenant: --required-category must be given at most 20 times",
+        ),
+        (
+            ("tenant", "set", "default", "--required-category", "a" * 65),
+            "tenant: --required-category must have 1 to 64",
         ),
         (
             ("tenant", "set", "default", "--no-recipient-limit", "--recipient-limit", "3"),

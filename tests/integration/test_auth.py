@@ -50,7 +50,8 @@ async def keyed(database_url: str, stack: AsyncExitStack) -> Keyed:
     return await start_keyed(stack, database_url)
 
 
-TEMPLATES = "notifyqueue.v1.Templates"
+TEMPLATES, RECIPIENTS = "notifyqueue.v1.Templates", "notifyqueue.v1.Recipients"
+BAN = {"channel": "CHANNEL_EMAIL", "address": "gone@example.com", "source": "SUPPRESSION_SOURCE_OPTED_OUT"}
 TEMPLATE = {"name": "shipped", "default_locale": "en", "variants": [{"locale": "en", "sms": {"text": "It left."}}]}
 
 
@@ -83,6 +84,10 @@ def requests(notification_id: str, dead_id: str, endpoint_id: str) -> dict[str, 
         f"{TEMPLATES}/ListTemplates": {},
         f"{TEMPLATES}/RenderTemplate": {"name": "shipped"},
         f"{TEMPLATES}/DeleteTemplate": {"name": "shipped"},
+        f"{RECIPIENTS}/PutSuppression": BAN,
+        f"{RECIPIENTS}/ListSuppressions": {},
+        f"{RECIPIENTS}/DeleteSuppression": BAN,
+        f"{RECIPIENTS}/BulkDeleteSuppressions": {"source": BAN["source"], "since": "2026-01-01T00:00:00Z"},
         f"{DISPATCHER}/CreateEndpoint": {"url": "http://127.0.0.1:9/"},
         f"{DISPATCHER}/ListEndpoints": {},
         f"{DISPATCHER}/DeleteEndpoint": {"endpoint_id": endpoint_id},
@@ -226,7 +231,9 @@ async def test_a_page_token_is_worth_nothing_to_another_tenant(keyed: Keyed, ten
             await keyed.call(f"{SCHEDULER}/ScheduleNotification", tenant, notification(f"order-{number}"))
             await keyed.call(f"{DISPATCHER}/CreateEndpoint", tenant, {"url": "http://127.0.0.1:9/"})
             await keyed.call(f"{TEMPLATES}/PutTemplate", tenant, {**TEMPLATE, "name": f"shipped-{number}"})
-    lists = (f"{SCHEDULER}/ListNotifications", f"{DISPATCHER}/ListEndpoints", f"{TEMPLATES}/ListTemplates")
+            await keyed.call(f"{RECIPIENTS}/PutSuppression", tenant, {**BAN, "category": str(number)})
+    lists = [f"{SCHEDULER}/ListNotifications", f"{DISPATCHER}/ListEndpoints", f"{TEMPLATES}/ListTemplates"]
+    lists += [f"{RECIPIENTS}/ListSuppressions"]
     for method in lists:
         page: Any = await keyed.call(method, tenants[0], {"page_size": 1})
         request = {"page_size": 1, "page_token": page.next_page_token}

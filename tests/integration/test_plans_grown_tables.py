@@ -18,7 +18,9 @@ import pytest
 
 from sandbox.postgres import Postgres
 from services.scheduler.listing import Filter
+from services.scheduler.recipient_store import led
 from services.scheduler.store import _led, sql
+from services.scheduler.suppressions import Filter as BanFilter
 from services.worker.store import CLAIM
 from shared.migrations import migrate
 from shared.roles import SERVICES, create_roles
@@ -29,6 +31,7 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 T, LOWEST, HIGHEST, LATER = "default", UUID(int=0), UUID(int=2**128 - 1), datetime(9999, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND, MINUTE, MONTH = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=30)
 TOKEN = UUID(int=7)
 GROUP = 64
@@ -201,16 +204,21 @@ SCHEDULER: Mapping[str, Args] = {
     "cancel_notification": lambda known: [T, known.pending[0], "", ""],
     "cancel_notifications": lambda known: [T, known.pending, "", ""],
     "charge_buckets": always([T], [LATER]),
+    "count_in_flight": always(T, "EMAIL", "a2", "", "OPTED_OUT"),
     "count_templates": always(T),
+    "delete_suppression": always(T, "EMAIL", "grown7", "", "BOUNCED"),
+    "delete_suppressions": always(T, "BOUNCED", EPOCH, HIGHEST, LOWEST, GROUP, True),
     "erase_template": always(T, "grown20"),
     "find_dead": always(T, HIGHEST, LOWEST, *ANY),
     "find_id": always(T, "grown7"),
     "find_pending": always(T, HIGHEST, LOWEST, *ANY),
+    "find_writers": always(),
     "insert_notifications": always(
         *([one] for one in (T, "new", b"", "EMAIL", "a2", 2, LATER, None, None, None, False, "", None, "{}", "{}")),
         *(["grown20"], [2], 5),
     ),
     "list_notifications": always(T, HIGHEST, LOWEST, 50, None, *ANY),
+    "list_suppressions": always(T, HIGHEST, 50, None, None, None, None),
     "list_templates": always(T, HIGHEST, 50),
     "lock_buckets": always([T]),
     "lock_templates": always(T),
@@ -220,6 +228,7 @@ SCHEDULER: Mapping[str, Args] = {
     ),
     "make_buckets": always([T]),
     "pause_lane": always("SMS", "key:1", "why"),
+    "put_suppression": always(T, "EMAIL", "grown7", "", "BOUNCED", "key:1"),
     "read_changed": lambda known: [known.pending, [1] * len(known.pending)],
     "read_history": lambda known: [known.pending[0]],
     "read_lane_stats": always(T),
@@ -248,7 +257,7 @@ WORKER: Mapping[str, Args] = {
     "claim_probe": always("EMAIL", uuid4(), uuid4(), MINUTE),
     "close_breaker": always("SMS", 0, TOKEN),
     "delay_probe": always("SMS", 0, TOKEN, MINUTE),
-    "end_unsent": fenced("MESSAGE_REJECTED", "x", "ATTEMPT_FAILED", False),
+    "end_unsent": fenced("ADDRESS_REJECTED", "x", "ATTEMPT_FAILED", False, "BOUNCED"),
     "erase_contents": always(LOWEST, MONTH, True, 4 * GROUP),
     "expire_overdue": always(GROUP),
     "find_held": fence,
@@ -347,6 +356,10 @@ def texts(service: str) -> Iterator[tuple[str, str, Args]]:
             said = (filter_.status, filter_.channel, filter_.address, filter_.reference, None, None)
             text = _led(sql["list_notifications"], filter_, address="$7", reference="$8")
             yield f"list_notifications by {lead}", text, always(T, HIGHEST, LOWEST, 50, *said)
+        for banned in (BanFilter("EMAIL", "grown7"), BanFilter(source="OPERATOR")):
+            asked = (banned.channel, banned.address, banned.category, banned.source)
+            text = led(sql["list_suppressions"], banned)
+            yield f"list_suppressions by {asked}", text, always(T, HIGHEST, 50, *asked)
 
 
 def test_every_statement_is_tried_here() -> None:

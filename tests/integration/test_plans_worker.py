@@ -136,7 +136,10 @@ async def test_the_next_due_time_is_a_look_at_each_class(connection: Connection,
     ("statement", "more"),
     [
         ("mark_sent", [["m"] * 500]),
-        ("end_unsent", [["MESSAGE_REJECTED"] * 500, ["x"] * 500, ["ATTEMPT_FAILED"] * 500, [False] * 500]),
+        (
+            "end_unsent",
+            [["ADDRESS_REJECTED"] * 500, ["x"] * 500, ["ATTEMPT_FAILED"] * 500, [False] * 500, ["BOUNCED"] * 500],
+        ),
         (
             "retry_later",
             [[LEASE] * 500, ["x"] * 500, ["ATTEMPT_FAILED"] * 500, [False] * 500, [False] * 500, [False] * 500],

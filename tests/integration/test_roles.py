@@ -88,6 +88,8 @@ FORBIDDEN: Mapping[str, list[str]] = {
         "DELETE FROM notifyqueue.webhook_events",
     ],
     "worker": [
+        "DELETE FROM notifyqueue.suppressions",
+        "INSERT INTO notifyqueue.suppressions (created_by) VALUES ('key:0123456789ab')",
         "INSERT INTO notifyqueue.notifications (tenant_id) VALUES ('default')",
         "UPDATE notifyqueue.notification_contents SET content = '{}'",
         "INSERT INTO notifyqueue.notification_contents VALUES (gen_random_uuid(), '{}')",
@@ -112,7 +114,6 @@ FORBIDDEN: Mapping[str, list[str]] = {
 }
 FORBIDDEN_TO_ALL = [
     "UPDATE notifyqueue.suppressions SET category = 'x'",
-    "DELETE FROM notifyqueue.suppressions",
     "DELETE FROM notifyqueue.webhook_endpoints",
     "TRUNCATE notifyqueue.notification_history",
     "DROP TABLE notifyqueue.notifications",

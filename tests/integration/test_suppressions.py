@@ -1,6 +1,6 @@
 """Whom nothing is sent to: refused when it is asked for, and ended before any call where it was accepted earlier."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from notifyqueue.v1 import scheduler_pb2, scheduler_pb2_grpc
 from services.worker.claim import Claim
-from services.worker.outcome import suppressed
+from services.worker.outcome import Ended, suppressed
 from services.worker.providers import Answer, Outcome
 from services.worker.store import Record, Store
 from shared.database import Database
@@ -238,3 +238,169 @@ async def test_an_old_token_suppresses_nothing_and_writes_no_event(store: Store,
     assert await store.end_unsent([Record(lost, suppressed(lost, "OPTED_OUT"))]) == set()
     assert await notifications.get(id_) == before
     assert await notifications.events(id_) == []
+
+
+# Required categories.
+
+
+async def require(notifications: Notifications, *categories: str) -> None:
+    """As the owner sets it for the tenant `default`."""
+    await notifications.connection.execute(
+        "UPDATE notifyqueue.tenants SET required_categories = $1 WHERE id = 'default'", list(categories)
+    )
+
+
+async def test_a_required_category_is_accepted_for_whoever_opted_out_and_nobody_else(
+    scheduler: Scheduler, notifications: Notifications
+) -> None:
+    await require(notifications, "receipts", "resets")
+    await suppress(notifications)
+    await suppress(notifications, category="receipts")
+    assert await reason(scheduler, schedule("a", category="receipts")) == ""
+    assert await reason(scheduler, schedule("b", category="resets")) == ""
+    assert await reason(scheduler, schedule("c", category="news")) == "RECIPIENT_OPTED_OUT"
+    assert await reason(scheduler, schedule("d")) == "RECIPIENT_OPTED_OUT"
+    await suppress(notifications, source="COMPLAINED")
+    assert await reason(scheduler, schedule("e", category="receipts")) == "ADDRESS_SUPPRESSED"
+
+
+async def claim_probe(store: Store) -> list[Claim]:
+    return await store.claim_probe("EMAIL", token=uuid4(), worker_id=uuid4(), lease=timedelta(minutes=1))
+
+
+@pytest.mark.parametrize("probe", [False, True])
+async def test_a_required_category_is_sent_to_whoever_opted_out_and_nobody_else(
+    store: Store, notifications: Notifications, probe: bool
+) -> None:
+    await notifications.connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ('other')")
+    await require(notifications, "receipts")
+    await suppress(notifications)
+    await suppress(notifications, tenant_id="other")
+    await suppress(notifications, "full@example.com", source="BOUNCED")
+    columns: dict[str, dict[str, Any]] = {
+        "receipt": {"category": "receipts"},
+        "news": {"category": "news"},
+        "theirs": {"category": "receipts", "tenant_id": "other"},
+        "full": {"category": "receipts", "address": "full@example.com"},
+    }
+    named = {await notifications.insert(name, **{"address": GONE, **more}): name for name, more in columns.items()}
+    found: dict[str, Sequence[str]] = {}
+    while claims := await (claim_probe(store) if probe else claim(store)):
+        found |= {named[one.notification_id]: one.suppressed_by for one in claims}
+    assert found == {"receipt": [], "news": ["OPTED_OUT"], "theirs": ["OPTED_OUT"], "full": ["BOUNCED"]}
+
+
+# What providers find out.
+
+PERMANENT = Ended(reason="ADDRESS_REJECTED", kind="ATTEMPT_FAILED", code="550", suppresses="BOUNCED")
+
+
+async def rows(notifications: Notifications) -> list[tuple[Any, ...]]:
+    found = await notifications.connection.fetch(
+        "SELECT channel, address, category, source, code, created_by FROM notifyqueue.suppressions ORDER BY address"
+    )
+    return [tuple(row) for row in found]
+
+
+@pytest.mark.parametrize(
+    ("opted_out", "source", "ends"),
+    [(False, "BOUNCED", ("FAILED", "ADDRESS_REJECTED")), (True, "OPTED_OUT", ("SUPPRESSED", "OPTED_OUT"))],
+)
+async def test_an_address_that_a_provider_refuses_for_good_is_suppressed_with_its_code_and_time(
+    notifications: Notifications,
+    start_worker: StartWorker,
+    provider: ScriptedProvider,
+    database_url: str,
+    opted_out: bool,
+    source: str,
+    ends: tuple[str, str],
+) -> None:
+    provider.script("Gone@example.com", Outcome(Answer.PERMANENT_ADDRESS, "550-5.1.1", opted_out=opted_out))
+    id_ = await notifications.insert("gone", address="Gone@example.com", category="news")
+    await start_worker(database_url, provider)
+    await eventually(lambda: ended(notifications, id_))
+    row = await notifications.get(id_)
+    assert (row["status"], row["failure_reason"]) == ends
+    assert await rows(notifications) == [("EMAIL", GONE, "", source, "550-5.1.1", "")]
+    at = await notifications.connection.fetchval("SELECT created_at FROM notifyqueue.suppressions")
+    assert at == row["finished_at"]  # one statement wrote both
+    later = await notifications.insert("later", address=GONE)
+    await eventually(lambda: ended(notifications, later))
+    assert await notifications.status(later) == "SUPPRESSED"
+    assert provider.requests == {id_: 1}
+
+
+@pytest.mark.parametrize("answer", [one for one in Answer if one not in (Answer.PERMANENT_ADDRESS, Answer.THROTTLED)])
+async def test_no_other_answer_suppresses_anybody(
+    notifications: Notifications,
+    start_worker: StartWorker,
+    provider: ScriptedProvider,
+    database_url: str,
+    answer: Answer,
+) -> None:
+    provider.otherwise = Outcome(answer, "550")
+    id_ = await notifications.insert("one", max_attempts=1, at_most_once=True)
+    await start_worker(database_url, provider)
+    await eventually(lambda: ended(notifications, id_))
+    assert await rows(notifications) == []
+
+
+async def test_an_old_token_suppresses_no_address(store: Store, notifications: Notifications) -> None:
+    await notifications.insert("gone", address=GONE)
+    (lost,) = await claim(store)
+    await notifications.connection.execute("UPDATE notifyqueue.notifications SET claim_token = gen_random_uuid()")
+    assert await store.end_unsent([Record(lost, PERMANENT)]) == set()
+    assert await rows(notifications) == []
+
+
+async def test_a_group_suppresses_each_address_once_and_what_stands_stays(
+    store: Store, notifications: Notifications
+) -> None:
+    await suppress(notifications, "a0@example.com", source="BOUNCED", code="first")
+    for number in range(6):
+        await notifications.insert(f"gone-{number}", address=f"a{number // 2}@example.com")
+    assert len(await store.end_unsent([Record(one, PERMANENT) for one in await claim(store)])) == 6
+    assert [(address, code) for _, address, _, _, code, _ in await rows(notifications)] == [
+        ("a0@example.com", "first"),
+        ("a1@example.com", "550"),
+        ("a2@example.com", "550"),
+    ]
+
+
+async def test_addresses_are_suppressed_in_one_order_whatever_the_order_of_their_notifications(
+    store: Store, notifications: Notifications
+) -> None:
+    """So that two groups which find the same ones wait for each other, and not both."""
+    for number in (3, 1, 2):
+        await notifications.insert(f"gone-{number}", address=f"a{number}@example.com")
+    await store.end_unsent([Record(one, PERMANENT) for one in await claim(store)])
+    in_order = await notifications.connection.fetch("SELECT address FROM notifyqueue.suppressions ORDER BY id")
+    assert [row["address"] for row in in_order] == [f"a{number}@example.com" for number in (1, 2, 3)]
+
+
+async def test_while_dead_addresses_are_taken_for_our_own_mistake_nobody_is_suppressed(
+    notifications: Notifications, start_worker: StartWorker, provider: ScriptedProvider, database_url: str
+) -> None:
+    """Of the last hundred a fifth are believed. From then on it is a setting of ours, and the breaker opens."""
+    for number in range(80):
+        await notifications.insert(f"good-{number}", address=f"g{number}@example.com")
+    await start_worker(database_url, provider, worker_concurrency=1)
+    await eventually(lambda: all_sent(notifications, 80), within=30)
+    provider.otherwise = Outcome(Answer.PERMANENT_ADDRESS, "550")
+    for number in range(40):
+        await notifications.insert(f"dead-{number}", address=f"d{number}@example.com")
+    await eventually(lambda: is_open(notifications), within=30)
+    assert len(await rows(notifications)) == 20
+    assert (await notifications.statuses())["FAILED"] == 20
+
+
+async def all_sent(notifications: Notifications, count: int) -> bool:
+    return await notifications.statuses() == {"SENT": count}
+
+
+async def is_open(notifications: Notifications) -> bool:
+    return bool(
+        await notifications.connection.fetchval(
+            "SELECT count(*) FROM notifyqueue.lanes WHERE channel = 'EMAIL' AND opened_at IS NOT NULL"
+        )
+    )

@@ -1,6 +1,7 @@
 """What becomes of a notification after an attempt."""
 
 import random
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -60,14 +61,15 @@ def test_accepted_is_sent() -> None:
     [(Answer.PERMANENT_MESSAGE, "MESSAGE_REJECTED"), (Answer.PERMANENT_ADDRESS, "ADDRESS_REJECTED")],
 )
 def test_a_refusal_is_final_on_the_first_attempt(answer: Answer, reason: str) -> None:
-    assert judged(answer, held()) == Ended(reason=reason, kind="ATTEMPT_FAILED", code="x")
+    suppresses = "BOUNCED" if answer is Answer.PERMANENT_ADDRESS else None
+    assert judged(answer, held()) == Ended(reason=reason, kind="ATTEMPT_FAILED", code="x", suppresses=suppresses)
 
 
 def test_an_opt_out_that_the_provider_tells_of_ends_it_as_one() -> None:
     outcome = Outcome(Answer.PERMANENT_ADDRESS, "400-21610", opted_out=True)
-    assert judge(held(), outcome, BACKOFF) == Ended(reason="OPTED_OUT", kind="ATTEMPT_FAILED", code="400-21610")
-    unsure = judge(held(maybe_delivered=True), outcome, BACKOFF)
-    assert unsure == Ended(reason="OUTCOME_UNKNOWN", kind="ATTEMPT_FAILED", code="400-21610")
+    told = Ended(reason="OPTED_OUT", kind="ATTEMPT_FAILED", code="400-21610", suppresses="OPTED_OUT")
+    assert judge(held(), outcome, BACKOFF) == told
+    assert judge(held(maybe_delivered=True), outcome, BACKOFF) == replace(told, reason="OUTCOME_UNKNOWN")
 
 
 @pytest.mark.parametrize("answer", AGAIN)

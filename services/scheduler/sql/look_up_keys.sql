@@ -19,6 +19,7 @@ SELECT asked.tenant_id, asked.idempotency_key, known.id, known.fingerprint, t.ho
     WHERE s.tenant_id = asked.tenant_id AND s.channel = asked.channel
       AND s.address = notifyqueue.suppressed_form(asked.channel, asked.address)
       AND (s.category IN ('', asked.category)) IS TRUE  -- no index condition: it would be two searches
+      AND NOT (s.source = 'OPTED_OUT' AND asked.category = ANY (t.required_categories))
   ) AS suppressed_by,
   template.id AS template_id, template.version AS template_version, template.channel AS template_channel
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[])

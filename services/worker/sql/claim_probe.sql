@@ -37,4 +37,7 @@ RETURNING n.id, n.address, n.attempt_count, n.max_attempts, n.at_most_once, n.re
     WHERE s.tenant_id = n.tenant_id AND s.channel = n.channel
       AND s.address = notifyqueue.suppressed_form(n.channel, n.address)
       AND (s.category IN ('', n.category)) IS TRUE  -- as in claim_due
+      AND NOT (s.source = 'OPTED_OUT' AND EXISTS (
+        SELECT FROM notifyqueue.tenants AS t WHERE t.id = n.tenant_id AND n.category = ANY (t.required_categories)
+      ))
   ) AS suppressed_by

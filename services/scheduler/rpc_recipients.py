@@ -1,0 +1,62 @@
+"""The Recipients service: a message in, one call, a message out."""
+
+from notifyqueue.v1 import recipients_pb2, recipients_pb2_grpc
+from services.scheduler import messages_recipients as messages
+from services.scheduler.suppressions import Suppressions
+from shared.layers import Context, current_call
+from shared.paging import NEWEST, Pages
+from shared.server import Service
+
+NAME = recipients_pb2.DESCRIPTOR.services_by_name["Recipients"].full_name
+
+
+class Recipients(recipients_pb2_grpc.RecipientsServicer):
+    def __init__(self, suppressions: Suppressions, pages: Pages, deletions: Pages) -> None:
+        self._suppressions = suppressions
+        self._pages = pages
+        self._deletions = deletions
+
+    async def PutSuppression(
+        self, request: recipients_pb2.PutSuppressionRequest, context: Context
+    ) -> recipients_pb2.PutSuppressionResponse:
+        stored, unchanged, in_flight = await self._suppressions.put(_tenant(), messages.ban(request), _actor())
+        return messages.put(stored, in_flight, unchanged=unchanged)
+
+    async def ListSuppressions(
+        self, request: recipients_pb2.ListSuppressionsRequest, context: Context
+    ) -> recipients_pb2.ListSuppressionsResponse:
+        binding = messages.filter_binding(request)
+        filter_ = messages.filter_(request)
+        page = self._pages.read(_tenant(), binding, request.page_size, request.page_token)
+        rows, end = await self._suppressions.list(_tenant(), filter_, page)
+        return recipients_pb2.ListSuppressionsResponse(
+            suppressions=map(messages.suppression, rows),
+            next_page_token=self._pages.token(_tenant(), binding, end) if end else "",
+        )
+
+    async def DeleteSuppression(
+        self, request: recipients_pb2.DeleteSuppressionRequest, context: Context
+    ) -> recipients_pb2.DeleteSuppressionResponse:
+        await self._suppressions.delete(_tenant(), messages.ban(request), _actor())
+        return recipients_pb2.DeleteSuppressionResponse()
+
+    async def BulkDeleteSuppressions(
+        self, request: recipients_pb2.BulkDeleteSuppressionsRequest, context: Context
+    ) -> recipients_pb2.BulkDeleteSuppressionsResponse:
+        order, binding = messages.order(request), messages.order_binding(request)
+        before = self._deletions.place(_tenant(), binding, request.page_token) or NEWEST
+        report = await self._suppressions.delete_all(_tenant(), order, _actor(), before=before)
+        token = self._deletions.token(_tenant(), binding, report.end) if report.end else ""
+        return messages.report(report, token)
+
+
+def service(servicer: Recipients) -> Service:
+    return Service(NAME, lambda server: recipients_pb2_grpc.add_RecipientsServicer_to_server(servicer, server))
+
+
+def _tenant() -> str:
+    return current_call.get().tenant
+
+
+def _actor() -> str:
+    return current_call.get().actor
