@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
@@ -97,19 +97,25 @@ def postgres_15() -> Iterator[Postgres]:
 @pytest.fixture
 async def make_database(postgres: Postgres) -> AsyncIterator[MakeDatabase]:
     """Makes a migrated database, on `postgres` or the server that is given; it goes when the test ends."""
-    made: list[tuple[Postgres, str]] = []
+    async with AsyncExitStack() as stack:
 
-    async def make(server: Postgres = postgres) -> str:
-        name = f"test_{next(_numbers)}"
-        async with _connected(server) as connection:
-            if not await _exists(connection, TEMPLATE):
-                await _make_template(server, connection)
-            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
-        made.append((server, name))
-        return server.url_of(name)
+        async def make(server: Postgres = postgres) -> str:
+            return await stack.enter_async_context(new_database(server))
 
-    yield make
-    for server, name in made:
+        yield make
+
+
+@asynccontextmanager
+async def new_database(server: Postgres) -> AsyncIterator[str]:
+    """The URL of one that is migrated, as long as this is open."""
+    name = f"test_{next(_numbers)}"
+    async with _connected(server) as connection:
+        if not await _exists(connection, TEMPLATE):
+            await _make_template(server, connection)
+        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
+    try:
+        yield server.url_of(name)
+    finally:
         async with _connected(server) as connection:
             await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

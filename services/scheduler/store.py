@@ -246,6 +246,9 @@ def _facts(row: asyncpg.Record) -> Facts:
         VersionRef(row["template_id"], row["template_version"], row["template_channel"])
         if row["template_id"]
         else None,
+        row["pending_quota"],
+        row["pending"] or 0,
+        row["counted_at"],
     )
 
 

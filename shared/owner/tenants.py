@@ -12,10 +12,18 @@ import phonenumbers
 from shared.owner import Connection, Unusable, add_command, connected, duration
 
 RATE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?", re.ASCII)
+NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 NO_REGION = "none"
 NO_CATEGORY = "none"
 MAX_CATEGORY, MAX_REQUIRED = 64, 20
 MOST = {"recipient_limit": 1_000, "accept_burst": 1_000_000}
+NO_QUOTA = 0
+# Of each the most, and what it says.
+QUOTAS = {
+    "pending": (1_000_000, "how many notifications may be pending, or none"),
+    "template": (1_000_000, "how many templates it may have; none: as many as everybody"),
+    "endpoint": (100, "how many endpoints it may have; none: as many as everybody"),
+}
 FAULTS = {  # of the constraints of tenants
     "tenants_horizon_check": "--horizon must be more than 0",
     "accept_limit_is_whole": "--accept-rate and --accept-burst go together",
@@ -52,6 +60,8 @@ def add_commands(commands: Any) -> None:
         metavar="NAME",
         help="sent also to those who opted out; again for each, and all others are not; none takes them away",
     )
+    for name, (_, purpose) in QUOTAS.items():
+        change.add_argument(f"--{name}-quota", type=_quota, metavar="N", help=purpose)
     change.add_argument("--no-recipient-limit", action="store_true", help="each recipient gets as many as come")
     add_command(commands, "list", _tenant_list, "all of them")
 
@@ -63,6 +73,15 @@ def _rate(text: str) -> Decimal:
     if not RATE.fullmatch(text) or not Decimal(text):
         raise argparse.ArgumentTypeError("must be above 0, with at most three decimals, such as 100 or 0.5; or none")
     return Decimal(text)
+
+
+def _quota(text: str) -> int:
+    """NO_QUOTA takes it away."""
+    if text == "none":
+        return NO_QUOTA
+    if not NUMBER.fullmatch(text) or not int(text):
+        raise argparse.ArgumentTypeError("must be a number above 0, or none")
+    return int(text)
 
 
 async def _tenant_create(chosen: argparse.Namespace) -> None:
@@ -84,6 +103,7 @@ async def _tenant_set(chosen: argparse.Namespace) -> None:
             )
         if chosen.required_category:
             await _require(connection, chosen.tenant, chosen.required_category)
+        await _set_quotas(connection, chosen)
         await _look_at_gates(connection, chosen.tenant)
     print(f"tenant {chosen.tenant} is set")
 
@@ -98,6 +118,28 @@ async def _require(connection: Connection, tenant: str, categories: Sequence[str
     await connection.execute(
         "UPDATE notifyqueue.tenants AS t SET required_categories = $2 WHERE t.id = $1", tenant, named
     )
+
+
+async def _set_quotas(connection: Connection, chosen: argparse.Namespace) -> None:
+    """What was not given stays. What is pending is counted anew: without a quota nobody has counted what went in."""
+    given: Sequence[int | None] = [getattr(chosen, f"{name}_quota") for name in QUOTAS]
+    for (name, (most, _)), quota in zip(QUOTAS.items(), given, strict=True):
+        if quota is not None and quota > most:
+            raise Unusable(f"--{name}-quota must be 1 to {most}, or none")
+    await connection.execute(
+        """
+        UPDATE notifyqueue.tenants AS t
+        SET pending_quota = nullif(coalesce($2, t.pending_quota), 0),
+          template_quota = nullif(coalesce($3, t.template_quota), 0),
+          endpoint_quota = nullif(coalesce($4, t.endpoint_quota), 0)
+        WHERE t.id = $1
+        """,
+        *(chosen.tenant, *given),
+    )
+    if chosen.pending_quota is not None:
+        await connection.execute(
+            "UPDATE notifyqueue.accept_buckets AS b SET counted_at = NULL WHERE b.tenant_id = $1", chosen.tenant
+        )
 
 
 async def _look_at_gates(connection: Connection, tenant: str) -> None:
@@ -145,11 +187,13 @@ async def _tenant_list(_: argparse.Namespace) -> None:
             SELECT t.id, t.horizon::text, t.past_grace::text, coalesce(t.region, 'none') AS region,
               coalesce(t.recipient_limit || ' in ' || t.recipient_window, 'none') AS recipient_limit,
               coalesce(nullif(array_to_string(t.required_categories, ', '), ''), 'none') AS required,
+              coalesce(nullif(concat_ws(', ', t.pending_quota || ' pending', t.template_quota || ' templates',
+                t.endpoint_quota || ' endpoints'), ''), 'none') AS quotas,
               coalesce(trim_scale(t.accept_rate) || '/s, burst ' || t.accept_burst, 'none') AS accept_rate
             FROM notifyqueue.tenants AS t ORDER BY t.id
             """
         ):
             facts = (row["id"], f"horizon {row['horizon']}", f"past grace {row['past_grace']}")
             limits = (f"recipient limit {row['recipient_limit']}", f"accept rate {row['accept_rate']}")
-            more = f"required categories {row['required']}"
+            more = f"quotas {row['quotas']}  required categories {row['required']}"
             print("  ".join([*facts, f"region {row['region']}", *limits, more]))

@@ -203,8 +203,9 @@ ANY = (None,) * 5  # channel, address, reference, since, before
 SCHEDULER: Mapping[str, Args] = {
     "cancel_notification": lambda known: [T, known.pending[0], "", ""],
     "cancel_notifications": lambda known: [T, known.pending, "", ""],
-    "charge_buckets": always([T], [LATER]),
+    "charge_buckets": always([T], [LATER], [1]),
     "count_in_flight": always(T, "EMAIL", "a2", "", "OPTED_OUT"),
+    "count_pending": always([T], [GROUP]),
     "count_templates": always(T),
     "delete_suppression": always(T, "EMAIL", "grown7", "", "BOUNCED"),
     "delete_suppressions": always(T, "BOUNCED", EPOCH, HIGHEST, LOWEST, GROUP, True),

@@ -222,7 +222,7 @@ async def test_buckets_are_held_and_charged_by_key(connection: "Connection", exp
     store = AcceptStatements(explaining)
     await store.make_buckets([LIMITED, "other"])
     assert await store.lock_buckets([LIMITED, "other"], pass_held=False) == {LIMITED, "other"}
-    await store.charge_buckets({LIMITED: LAST})
+    await store.charge_buckets({LIMITED: LAST}, {LIMITED: 1})
     for plan in explaining.plans[1:]:
         assert plan.buffers <= 30, plan
 

@@ -130,7 +130,7 @@ async def test_one_is_read_counted_written_and_erased_by_key(explaining: Explain
     known = await store.read_template("tenant-3", "template-3", 1)
     assert known
     assert (known.versions, known.erased) == (3, False)
-    assert await store.count_templates("tenant-3") == 1_000
+    assert await store.count_templates("tenant-3") == (1_000, None)
     assert await store.erase_template("tenant-3", "template-3")
     read, counted, erased = explaining.plans
     assert_by_key(read, buffers=20)

@@ -108,7 +108,7 @@ FORBIDDEN: Mapping[str, list[str]] = {
         "SELECT note FROM notifyqueue.notification_history",
         "INSERT INTO notifyqueue.webhook_events (tenant_id) VALUES ('default')",
         "DELETE FROM notifyqueue.webhook_events",
-        "SELECT id FROM notifyqueue.tenants",
+        "SELECT accept_rate FROM notifyqueue.tenants",
         "SELECT variants FROM notifyqueue.template_versions",
     ],
 }
