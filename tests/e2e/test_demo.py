@@ -15,6 +15,7 @@ import aiohttp
 import asyncpg
 import pytest
 
+from sandbox.demo.story import REFUSALS
 from sandbox.postgres import Postgres
 from tests.e2e.conftest import ROOT, WITHIN, terminated
 from tests.ports import ports
@@ -83,7 +84,9 @@ def told(lines: list[str]) -> None:
     assert found, lines[-8:]
     accepted, *ends, webhooks = map(int, found.groups())
     assert accepted == sum(ends) == webhooks > 0
-    assert all(ends[:5])  # one of each that this version has
+    assert all(ends)  # one of each
+    for refusal in REFUSALS:
+        assert any(line.split() == [*refusal.title.split(), "refused", refusal.reason] for line in lines), lines
 
 
 async def test_the_demo_proves_itself(state: Path) -> None:
