@@ -53,7 +53,7 @@ HASTE = {
 EVENTS = ("sent", "failed", "dead_lettered", "cancelled", "expired", "suppressed")
 
 READ = """
-SELECT n.id::text AS id, n.status, n.provider_message_id, count(e.id) AS events
+SELECT n.id::text AS id, n.status, n.provider_message_id, n.started_at, count(e.id) AS events
 FROM notifyqueue.notifications AS n
 LEFT JOIN notifyqueue.webhook_events AS e ON e.notification_id = n.id
 WHERE n.tenant_id = ANY ($2) AND n.idempotency_key LIKE $1 || '-%'
@@ -73,7 +73,7 @@ class TooLate(Exception):
 
 def main() -> int:
     """Answers the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m sandbox.demo", description="A shop's day, and its proof.")
+    parser = argparse.ArgumentParser(prog="python -m sandbox.demo", description="The day of two shops, and its proof.")
     parser.add_argument("--state", type=Path, help="the folder it keeps (default: .local/demo)")
     chosen: Path | None = parser.parse_args().state
     state = (chosen or ROOT / ".local" / "demo").resolve()
@@ -251,4 +251,5 @@ async def _read(url: str, run: str, tenants: Collection[str]) -> Rows:
         {row["id"]: row["status"] for row in rows},
         Counter({row["id"]: row["events"] for row in rows}),
         {row["provider_message_id"]: row["id"] for row in rows if row["provider_message_id"]},
+        {row["id"]: row["started_at"] for row in rows if row["started_at"]},
     )

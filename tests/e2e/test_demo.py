@@ -1,4 +1,4 @@
-"""`make demo`: a shop's day, on the PostgreSQL that comes along and on the oldest that is supported."""
+"""`make demo`: the day of two shops, on the PostgreSQL that comes along and on the oldest that is supported."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ async def in_the_midst(state: Path) -> dict[str, Any]:
 def told(lines: list[str]) -> None:
     """The last line is what it must be, and its figures add up."""
     found = LAST_LINE.fullmatch(lines[-1])
-    assert found, lines[-8:]
+    assert found, "\n".join(lines[-12:])
     accepted, *ends, webhooks = map(int, found.groups())
     assert accepted == sum(ends) == webhooks > 0
     assert all(ends)  # one of each

@@ -37,6 +37,7 @@ class Story:
         self.read: dict[str, list[Said]] = {}
         self.times: dict[str, list[datetime]] = {}
         self.asked: dict[str, int] = {}
+        self.starts: dict[str, datetime] = {}
 
     def add(self, act: Act, *addresses: str) -> None:
         """One more act, that went well as well."""
@@ -57,7 +58,7 @@ class Story:
         return Played(act, set(ids), statuses=Counter({act.ends: act.count}))
 
     def verdict(self) -> Verdict:
-        rows = Rows(self.statuses, self.events)
+        rows = Rows(self.statuses, self.events, starts=self.starts)
         ledgers = Ledgers(
             self.arrived, self.taken, self.failed_first, self.unverified, self.read, self.times, self.asked
         )
@@ -171,18 +172,34 @@ def test_what_a_template_says_is_read_where_it_came_and_anything_else_is_named()
         assert [problem.partition(":")[0] for problem in story.verdict().problems] == [act.title]
 
 
+SPREAD = [0, 0, 1, 1.1, 2.2, 2.2]
+
+
 @pytest.mark.parametrize(
-    ("windows", "well"),
-    [((0, 0, 1.1, 1.1), True), ((0, 0, 0, 1.1), False), ((0, 0, 0.4, 0.4), False), ((0, 0, 1.1), False)],
+    ("started", "came", "problem"),
+    [
+        (SPREAD, SPREAD, ""),
+        (SPREAD, [1, 1, 1, 1.1, 2.2, 2.2], ""),  # the first were slow to arrive
+        ([0, 0, 0, 1.1, 2.2, 2.2], SPREAD, "3 were started within 0:00:00"),
+        ([0, 0.5, 1.1, 1.2, 2.2, 2.2], SPREAD, "3 were started within 0:00:01.400000"),
+        (SPREAD, [0] * 6, "all came within"),
+        (SPREAD, SPREAD[1:], "6 were started, 5 came"),
+        (SPREAD[1:], SPREAD, "5 were started, 6 came"),
+    ],
 )
-def test_more_at_once_to_one_address_than_it_may_get_is_named(windows: tuple[float, ...], well: bool) -> None:
-    story, act = Story(), replace(OFTEN, count=4)
-    story.add(act, *["one"] * 4)
-    story.times["one"] = [NOON + later * WINDOW for later in windows]
+def test_more_at_once_to_one_address_than_it_may_get_is_named(
+    started: list[float], came: list[float], problem: str
+) -> None:
+    """In windows from noon on."""
+    story = Story()
+    story.add(OFTEN, *["one"] * OFTEN.count)
+    story.times["one"] = [NOON + later * WINDOW for later in came]
+    story.starts = {f"{OFTEN.name}-{number}": NOON + later * WINDOW for number, later in enumerate(started)}
     verdict = story.verdict()
-    assert [problem.partition(":")[0] for problem in verdict.problems] == ([] if well else [act.title])
+    assert all(found.startswith(f"{OFTEN.title}: {problem}") for found in verdict.problems)
+    assert len(verdict.problems) == bool(problem)
     assert verdict.figures["duplicates"] == 0
-    story.arrived.append(Arrival("one", f"{act.name}-0"))
+    story.arrived.append(Arrival("one", f"{OFTEN.name}-0"))
     assert story.verdict().figures["duplicates"] == 1
 
 
