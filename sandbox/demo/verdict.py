@@ -10,7 +10,7 @@ from sandbox.demo.ledgers import Ledgers
 from sandbox.demo.story import IN_WINDOW, WINDOW
 
 STRETCH = WINDOW
-"""A limit counts starts. On a machine with much to do, a first mail may take so long to arrive, and the last no time."""
+"""A limit counts starts. On a busy machine a first mail may take so long to arrive, and the last one no time."""
 
 ENDS = {
     "sent": "SENT",

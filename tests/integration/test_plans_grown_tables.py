@@ -355,7 +355,7 @@ def texts(service: str) -> Iterator[tuple[str, str, Args]]:
         for filter_ in (Filter(address="a2", channel="EMAIL"), Filter(reference="r5"), Filter(status="FAILED")):
             lead = next(name for name in ("address", "reference", "status") if getattr(filter_, name))
             said = (filter_.status, filter_.channel, filter_.address, filter_.reference, None, None)
-            text = _led(sql["list_notifications"], filter_, address="$7", reference="$8")
+            text = _led(sql["list_notifications"], filter_, address="$6, $7", reference="$8")
             yield f"list_notifications by {lead}", text, always(T, HIGHEST, LOWEST, 50, *said)
         for banned in (BanFilter("EMAIL", "grown7"), BanFilter(source="OPERATOR")):
             asked = (banned.channel, banned.address, banned.category, banned.source)

@@ -15,3 +15,9 @@ ALTER TABLE notifyqueue.accept_buckets
 -- would sort what it finds.
 CREATE INDEX notifications_pending ON notifyqueue.notifications (tenant_id)
   WHERE status = 'PENDING' AND finished_at IS NULL;
+
+-- A list by an address has all its spellings, as suppressions and recipients' limits have. What stands in the rows is what
+-- was written.
+DROP INDEX notifyqueue.notifications_by_address;
+CREATE INDEX notifications_by_address ON notifyqueue.notifications  -- list by address
+  (tenant_id, notifyqueue.suppressed_form(channel, address), id);
