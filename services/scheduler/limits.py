@@ -18,6 +18,8 @@ from shared.errors import ApiError, QuotaExceeded, TenantLimitExceeded
 
 MICROSECOND = timedelta(microseconds=1)
 RECOUNT = timedelta(seconds=1)
+MANY = 100_000
+"""Of a quota that is larger, what is PENDING is counted again so many times less often as it is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class Quota:
 
     @property
     def counted_lately(self) -> bool:
-        return self.counted_at is not None and timedelta() <= self.now - self.counted_at < RECOUNT
+        rest = RECOUNT * max(1.0, self.most / MANY)
+        return self.counted_at is not None and timedelta() <= self.now - self.counted_at < rest
 
     def is_unclear(self, count: int) -> bool:
         """Whether they are to be counted before so many more go in, or are refused."""

@@ -1,5 +1,6 @@
 """A limit: never more than the burst and what the rate allows, in any span of time, and no less either."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.limits import RECOUNT, Bucket, Limit, Quota, charges, plan, refusals
+from services.scheduler.limits import MANY, RECOUNT, Bucket, Limit, Quota, charges, plan, refusals
 from shared.errors import QuotaExceeded, TenantLimitExceeded
 
 NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
@@ -147,6 +148,12 @@ def test_a_quota_is_counted_where_it_seems_full_and_once_a_second_at_most(
     counted_ago: timedelta | None, room: int, count: int, unclear: bool
 ) -> None:
     assert quota(room, counted_ago).is_unclear(count) is unclear
+
+
+def test_a_large_quota_is_counted_as_much_less_often_as_it_takes_longer() -> None:
+    full = Quota(10 * MANY, NOW, 10 * MANY, NOW - 10 * RECOUNT + TICK)
+    assert not full.is_unclear(1)
+    assert replace(full, now=NOW + TICK).is_unclear(1)
 
 
 def test_who_finds_no_room_is_told_so_and_a_limit_is_asked_after_the_quota() -> None:
