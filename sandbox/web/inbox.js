@@ -214,12 +214,12 @@ function choose(changes) {
 }
 
 function step(by) {
-  const links = [...find('arrivals').querySelectorAll('a')];
-  const at = links.findIndex((link) => link.hasAttribute('aria-current'));
-  const link = links[Math.min(Math.max(at + by, 0), links.length - 1)];
-  if (!link) return;
-  link.focus();
-  link.click();
+  const items = [...find('arrivals').children];
+  const at = items.findIndex((item) => item.dataset.ref === location.hash.slice(1));
+  const item = items[Math.min(Math.max(at + by, 0), items.length - 1)];
+  if (!item) return;
+  location.hash = item.dataset.ref; // at once, for the next key may come before anything is opened
+  item.firstElementChild.focus();
 }
 
 function search() {

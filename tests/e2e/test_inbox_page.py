@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import asyncpg
@@ -14,12 +14,13 @@ from aiohttp import web
 from pydantic import SecretStr
 from selenium.webdriver import ActionChains, Chrome
 
+from sandbox import viewer
 from sandbox.__main__ import start
 from sandbox.postgres import Postgres
 from sandbox.settings import Settings
 from sandbox.store import Store
 from tests.programs import require_program
-from tests.waiting import eventually
+from tests.waiting import eventually, settled
 from tools.browser import CHROMEDRIVER, CHROMIUM, browser
 from tools.inbox_picture import Doors
 
@@ -125,6 +126,7 @@ async def page(driver: Chrome, postgres: Postgres) -> AsyncIterator[Page]:
     owner = await asyncpg.connect(postgres.url)
     await owner.execute("CREATE DATABASE inbox")
     async with AsyncExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(viewer, "TICK", 600.0)  # so that arrivals are told
         settings = Settings(database_url=SecretStr(postgres.url_of("inbox")), smtp_port=0, http_port=0)
         mailbox, http = await start(settings, stack)
         store = await stack.enter_async_context(Store(postgres.url_of("inbox")))
@@ -151,7 +153,8 @@ async def test_what_arrives_appears_by_itself_and_is_found(page: Page) -> None:
     await page.doors.webhook("notification.sent", {"notification_id": key}, times=2)
     lines = await page.shows("notification.sent", "Your parcel", "Your code", "Your order 17")
     assert "verified" in lines[0]
-    assert all("delivered 2 times" in line for line in lines[:2])
+    await page.until("[...document.querySelectorAll('.note')].length === 2")
+    assert all("delivered 2 times" in line for line in (await page.lines())[:2])
 
     for kind, text in (("mail", "order 17"), ("sms", "4711"), ("push", "parcel"), ("webhook", "notification.sent")):
         await page.click(f"[data-kind={kind}]")
@@ -238,7 +241,7 @@ async def test_nothing_that_was_planted_runs_or_reaches_anything_else(page: Page
     class Trap(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             reached.append(transport)
-            transport.close()
+            cast(asyncio.Transport, transport).abort()
 
     async def bare(_: web.Request) -> web.Response:
         return web.Response(text=hostile, content_type="text/html")
@@ -271,8 +274,10 @@ async def test_nothing_that_was_planted_runs_or_reaches_anything_else(page: Page
     address = runner.addresses[0]
     await asyncio.to_thread(page.driver.get, f"http://{address[0]}:{address[1]}/")
     await eventually(lambda: bool(reached))
+    await asyncio.to_thread(page.driver.get, "about:blank")
     elsewhere.close()
     await runner.cleanup()
+    await settled()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
