@@ -212,7 +212,7 @@ async def test_a_mail_is_shown_in_a_frame_that_can_do_nothing(page: Page) -> Non
     assert await page.in_frame("document.querySelector('h1').innerText") == "The mail"
     assert await page.in_frame("getComputedStyle(document.querySelector('p')).color") == "rgb(1, 2, 3)"
     frame = await page.run(
-        "const frame = document.querySelector('#opened iframe'); return [frame.sandbox.value, frame.src]"
+        "const frame = document.querySelector('#opened iframe'); return [frame.getAttribute('sandbox'), frame.src]"
     )
     assert frame[0] == ""
     for url in (frame[1], frame[1].replace("/html", "/source")):

@@ -36,7 +36,7 @@ async def fill(connection: "asyncpg.Connection[asyncpg.Record]", count: int) -> 
 async def walked(store: Store, kind: str | None, containing: str | None = None) -> list[Row]:
     found: list[Row] = []
     page = await store.list_arrivals(kind, containing, None)
-    while page:
+    while page and len(found) < MANY:
         found += page[:50]
         page = await store.list_arrivals(kind, containing, (found[-1]["received_at"], found[-1]["ref"]))
     return found
