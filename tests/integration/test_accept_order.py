@@ -37,7 +37,8 @@ from shared.access import Role
 from shared.owner.keys import create_key
 from shared.owner.tenants import create_tenant
 from shared.process import Process
-from tests.conftest import login, new_database
+from tests.conftest import login
+from tests.databases import MIGRATED, connected, copy, make_migrated
 from tests.integration.conftest import ANYWHERE
 from tests.keyed import Metadata, bearer
 from tests.templates import NAME, put, templated
@@ -112,8 +113,12 @@ class Door:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def door(postgres: Postgres) -> AsyncIterator[Door]:
     """One tenant has used its quota and its limit, one its limit, and one has neither."""
+    url = postgres.url_of("accept_order")
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(new_database(postgres))
+        owner = await stack.enter_async_context(connected(postgres))
+        await make_migrated(postgres, owner)
+        await copy(owner, MIGRATED, "accept_order")
+        stack.push_async_callback(owner.execute, "DROP DATABASE accept_order WITH (FORCE)")
         tables = await asyncpg.connect(url)
         stack.push_async_callback(tables.close)
         for tenant in TENANTS:
