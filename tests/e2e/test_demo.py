@@ -90,12 +90,31 @@ def told(lines: list[str]) -> None:
 
 
 async def test_the_demo_proves_itself(state: Path) -> None:
+    """After two that were broken off, too: it counts its own."""
+    async with started(state) as process:
+        place = await in_the_midst(state)
+        os.kill(place["pids"]["worker"], signal.SIGKILL)
+        code, lines = await ended(process)
+    assert (code, lines[-1]) == (1, "demo: failed: the worker ended with -9")
+
+    async with started(state) as process:
+        await in_the_midst(state)
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
     code, lines = await run(state)
     told(lines)
     assert code == 0
+    assert await endpoints(state) == 0  # nor has the killed one left any behind
 
 
 async def test_the_demo_proves_itself_on_a_database_of_ones_own(state: Path, postgres_15: Postgres) -> None:
+    async with started(state, DATABASE_URL=postgres_15.url) as process:
+        await in_the_midst(state)
+        process.send_signal(signal.SIGINT)
+        code, lines = await ended(process)
+    assert (code, lines[-1]) == (1, "demo: interrupted")
+
     code, lines = await run(state, DATABASE_URL=postgres_15.url)
     told(lines)
     assert code == 0
@@ -107,31 +126,6 @@ async def test_a_demo_that_cannot_run_says_why(state: Path, url: str) -> None:
     assert code == 1
     assert lines[-1].startswith("demo: failed: ")
     assert "wrong" not in lines[-1]  # the password
-
-
-async def test_what_breaks_a_day_off_is_named_at_once(state: Path) -> None:
-    async with started(state) as process:
-        place = await in_the_midst(state)
-        os.kill(place["pids"]["worker"], signal.SIGKILL)
-        code, lines = await ended(process)
-    assert (code, lines[-1]) == (1, "demo: failed: the worker ended with -9")
-
-    async with started(state) as process:
-        await in_the_midst(state)
-        process.send_signal(signal.SIGINT)
-        code, lines = await ended(process)
-    assert (code, lines[-1]) == (1, "demo: interrupted")
-
-
-async def test_the_day_after_one_that_was_killed_counts_its_own(state: Path) -> None:
-    async with started(state) as process:
-        await in_the_midst(state)
-        os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-    code, lines = await run(state)
-    told(lines)
-    assert code == 0
-    assert await endpoints(state) == 0  # nor has the killed one left any behind
 
 
 async def endpoints(state: Path) -> int:
