@@ -24,6 +24,8 @@ from notifyqueue.v1.notification_pb2 import (
 from notifyqueue.v1.recipients_pb2 import (
     BulkDeleteSuppressionsRequest,
     BulkDeleteSuppressionsResponse,
+    DeleteSubscriberRequest,
+    DeleteSubscriberResponse,
     DeleteSuppressionRequest,
     GetSubscriberRequest,
     ListSubscribersRequest,
@@ -302,6 +304,14 @@ class Client:
             request.page_token = page.next_page_token
             if not request.page_token:
                 return
+
+    async def delete_subscriber(self, subscriber: str) -> DeleteSubscriberResponse:
+        """Erases a subscriber, with what was said to him and where it went. `more` of the answer asks for another call.
+
+        Raises ResourceNotFound.
+        """
+        request = DeleteSubscriberRequest(subscriber=subscriber)
+        return await self._connection.call(self._recipients.DeleteSubscriber, request)
 
     async def put_suppression(
         self,

@@ -64,6 +64,7 @@ ACCESS: Mapping[str, frozenset[Role]] = {
     "notifyqueue.v1.Recipients/PutSubscriber": OPERATORS,
     "notifyqueue.v1.Recipients/GetSubscriber": OPERATORS,
     "notifyqueue.v1.Recipients/ListSubscribers": OPERATORS,
+    "notifyqueue.v1.Recipients/DeleteSubscriber": OPERATORS,
     "notifyqueue.v1.Recipients/PutSuppression": OPERATORS,
     "notifyqueue.v1.Recipients/ListSuppressions": OPERATORS,
     "notifyqueue.v1.Recipients/DeleteSuppression": OPERATORS,

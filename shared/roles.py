@@ -18,7 +18,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     "tenants": {"scheduler": "SELECT", "worker": "SELECT (id, recipient_limit, recipient_window, required_categories)"},
     "api_keys": {"scheduler": "SELECT", "worker": "SELECT", "dispatcher": "SELECT"},
     "notifications": {"scheduler": "SELECT, INSERT, UPDATE", "worker": "SELECT, UPDATE, DELETE"},
-    "notification_contents": {"scheduler": "SELECT (notification_id), INSERT", "worker": "SELECT, DELETE"},
+    "notification_contents": {"scheduler": "SELECT (notification_id), INSERT, DELETE", "worker": "SELECT, DELETE"},
     "notification_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},
     "suppressions": {
         "scheduler": "SELECT, INSERT, UPDATE (id), DELETE",  # UPDATE: to lock what is deleted, in its order

@@ -9,7 +9,7 @@ from notifyqueue import Channel, Subscriber
 from notifyqueue.cli.output import local, plain
 from notifyqueue.cli.session import Session, command
 from notifyqueue.cli.values import to_value
-from notifyqueue.v1.recipients_pb2 import ListSubscribersRequest
+from notifyqueue.v1.recipients_pb2 import DeleteSubscriberResponse, ListSubscribersRequest
 
 subscriber = typer.Typer(
     name="subscriber", help="Keeps people whom notifications name.", rich_markup_mode=None, no_args_is_help=True
@@ -76,6 +76,23 @@ async def list_(
                 break
     if not count:
         session.output.note("none")
+
+
+@subscriber.command()
+@command()
+async def delete(session: Session, *, name: NameArgument) -> None:
+    """Erases one, with all that was said to him and where it went. What waits for him is cancelled; opt-outs hold."""
+    total = DeleteSubscriberResponse()
+    async with session.scheduler() as client:
+        while True:
+            answer = await client.delete_subscriber(name)
+            total.erased += answer.erased
+            total.cancelled += answer.cancelled
+            total.in_flight += answer.in_flight
+            if not answer.more:
+                break
+    did = f"deleted: {name}, {total.erased:,} notifications erased"
+    session.output.show(total, plain(f"{did}, {total.cancelled:,} of them cancelled, {total.in_flight:,} in flight"))
 
 
 def _line(found: Subscriber) -> str:

@@ -295,6 +295,62 @@ class ListSubscribersResponse(_message.Message):
 Global___ListSubscribersResponse: _TypeAlias = ListSubscribersResponse  # noqa: Y015
 
 @_typing.final
+class DeleteSubscriberRequest(_message.Message):
+    """Which subscriber to erase."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIBER_FIELD_NUMBER: _builtins.int
+    subscriber: _builtins.str
+    """Required: the name."""
+    def __init__(
+        self,
+        *,
+        subscriber: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subscriber", b"subscriber"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSubscriberRequest: _TypeAlias = DeleteSubscriberRequest  # noqa: Y015
+
+@_typing.final
+class DeleteSubscriberResponse(_message.Message):
+    """What was erased by this call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERASED_FIELD_NUMBER: _builtins.int
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    erased: _builtins.int
+    """How many notifications."""
+    cancelled: _builtins.int
+    """Of these, how many were cancelled."""
+    in_flight: _builtins.int
+    """Of these, how many a worker has in hand."""
+    more: _builtins.bool
+    """There are more, and the subscriber is still there: the same call goes on."""
+    def __init__(
+        self,
+        *,
+        erased: _builtins.int = ...,
+        cancelled: _builtins.int = ...,
+        in_flight: _builtins.int = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "erased", b"erased", "in_flight", b"in_flight", "more", b"more"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSubscriberResponse: _TypeAlias = DeleteSubscriberResponse  # noqa: Y015
+
+@_typing.final
 class Suppression(_message.Message):
     """An address, or a subscriber, to which nothing is sent."""
 

@@ -50,6 +50,11 @@ class RecipientsStub:
                 request_serializer=notifyqueue_dot_v1_dot_recipients__pb2.ListSubscribersRequest.SerializeToString,
                 response_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.ListSubscribersResponse.FromString,
                 _registered_method=True)
+        self.DeleteSubscriber = channel.unary_unary(
+                '/notifyqueue.v1.Recipients/DeleteSubscriber',
+                request_serializer=notifyqueue_dot_v1_dot_recipients__pb2.DeleteSubscriberRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.DeleteSubscriberResponse.FromString,
+                _registered_method=True)
         self.PutSuppression = channel.unary_unary(
                 '/notifyqueue.v1.Recipients/PutSuppression',
                 request_serializer=notifyqueue_dot_v1_dot_recipients__pb2.PutSuppressionRequest.SerializeToString,
@@ -93,6 +98,18 @@ class RecipientsServicer:
 
     def ListSubscribers(self, request, context):
         """A tenant's subscribers, those that were put first last.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSubscriber(self, request, context):
+        """Erases a subscriber. His notifications keep their ids, statuses and timelines, and lose what was said, where it went
+        and his name; those that no worker has taken are cancelled. What one has in hand is counted: its call may be under way
+        or yet to come, and is not repeated. That an address of his, or he himself, is suppressed goes on to hold; of the
+        address only a keyed hash is kept for it. What went to an address of his, and not to him by name, stays.
+        It works in parts: what it has erased stays so, also where the call then fails, and he is there until the last part.
+        RESOURCE_NOT_FOUND where there is none of this name, as after an answer that was lost.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -149,6 +166,11 @@ def add_RecipientsServicer_to_server(servicer, server):
                     servicer.ListSubscribers,
                     request_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.ListSubscribersRequest.FromString,
                     response_serializer=notifyqueue_dot_v1_dot_recipients__pb2.ListSubscribersResponse.SerializeToString,
+            ),
+            'DeleteSubscriber': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSubscriber,
+                    request_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.DeleteSubscriberRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_recipients__pb2.DeleteSubscriberResponse.SerializeToString,
             ),
             'PutSuppression': grpc.unary_unary_rpc_method_handler(
                     servicer.PutSuppression,
@@ -253,6 +275,33 @@ class Recipients:
             '/notifyqueue.v1.Recipients/ListSubscribers',
             notifyqueue_dot_v1_dot_recipients__pb2.ListSubscribersRequest.SerializeToString,
             notifyqueue_dot_v1_dot_recipients__pb2.ListSubscribersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSubscriber(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/notifyqueue.v1.Recipients/DeleteSubscriber',
+            notifyqueue_dot_v1_dot_recipients__pb2.DeleteSubscriberRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_recipients__pb2.DeleteSubscriberResponse.FromString,
             options,
             channel_credentials,
             insecure,

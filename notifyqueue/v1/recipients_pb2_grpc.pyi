@@ -24,6 +24,14 @@ class RecipientsStub:
     """A subscriber. RESOURCE_NOT_FOUND where there is none of this name."""
     ListSubscribers: _aio.UnaryUnaryMultiCallable[_recipients_pb2.ListSubscribersRequest, _recipients_pb2.ListSubscribersResponse]
     """A tenant's subscribers, those that were put first last."""
+    DeleteSubscriber: _aio.UnaryUnaryMultiCallable[_recipients_pb2.DeleteSubscriberRequest, _recipients_pb2.DeleteSubscriberResponse]
+    """Erases a subscriber. His notifications keep their ids, statuses and timelines, and lose what was said, where it went
+    and his name; those that no worker has taken are cancelled. What one has in hand is counted: its call may be under way
+    or yet to come, and is not repeated. That an address of his, or he himself, is suppressed goes on to hold; of the
+    address only a keyed hash is kept for it. What went to an address of his, and not to him by name, stays.
+    It works in parts: what it has erased stays so, also where the call then fails, and he is there until the last part.
+    RESOURCE_NOT_FOUND where there is none of this name, as after an answer that was lost.
+    """
     PutSuppression: _aio.UnaryUnaryMultiCallable[_recipients_pb2.PutSuppressionRequest, _recipients_pb2.PutSuppressionResponse]
     """Sees to it that nothing is sent to an address, or to a subscriber at whatever address, any more. It holds for every
     notification that no worker has taken when this is stored, also for those that were accepted before: they end as
@@ -70,6 +78,20 @@ class RecipientsServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_recipients_pb2.ListSubscribersRequest, _abc.Awaitable[_recipients_pb2.ListSubscribersResponse]],
     ) -> _abc.Awaitable[_recipients_pb2.ListSubscribersResponse]:
         """A tenant's subscribers, those that were put first last."""
+
+    @_abc_1.abstractmethod
+    def DeleteSubscriber(
+        self,
+        request: _recipients_pb2.DeleteSubscriberRequest,
+        context: _aio.ServicerContext[_recipients_pb2.DeleteSubscriberRequest, _abc.Awaitable[_recipients_pb2.DeleteSubscriberResponse]],
+    ) -> _abc.Awaitable[_recipients_pb2.DeleteSubscriberResponse]:
+        """Erases a subscriber. His notifications keep their ids, statuses and timelines, and lose what was said, where it went
+        and his name; those that no worker has taken are cancelled. What one has in hand is counted: its call may be under way
+        or yet to come, and is not repeated. That an address of his, or he himself, is suppressed goes on to hold; of the
+        address only a keyed hash is kept for it. What went to an address of his, and not to him by name, stays.
+        It works in parts: what it has erased stays so, also where the call then fails, and he is there until the last part.
+        RESOURCE_NOT_FOUND where there is none of this name, as after an answer that was lost.
+        """
 
     @_abc_1.abstractmethod
     def PutSuppression(

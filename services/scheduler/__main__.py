@@ -6,6 +6,8 @@ from functools import partial
 
 from services.scheduler import accept, changes, redrives, rpc, rpc_recipients, rpc_templates
 from services.scheduler.accept_store import AcceptStore
+from services.scheduler.erasure import Erasure
+from services.scheduler.erasure_store import ErasureStore
 from services.scheduler.recipient_store import RecipientStore
 from services.scheduler.renderer import Renderer
 from services.scheduler.settings import Settings
@@ -37,6 +39,9 @@ async def start(process: Process, settings: Settings) -> None:
     def wake(channel: str) -> None:
         notifier.tell(lane_topic(channel))
 
+    def tell_end() -> None:
+        notifier.tell(EVENTS_TOPIC)
+
     pseudonyms = partial(pseudonym, settings.secret())
     template_store = TemplateStore(database)
     renderer = Renderer(template_store)
@@ -67,7 +72,7 @@ async def start(process: Process, settings: Settings) -> None:
         Pages(settings.secret(), "redrives"),
         watching,
         call_timeout=settings.call_timeout,
-        on_end=lambda: notifier.tell(EVENTS_TOPIC),
+        on_end=tell_end,
         on_lane=lambda: notifier.tell(LANES_TOPIC),
     )
     half = (settings.max_watchers + 1) // 2
@@ -76,10 +81,13 @@ async def start(process: Process, settings: Settings) -> None:
     recipient_store = RecipientStore(database)
     recipients = rpc_recipients.Recipients(
         Subscribers(recipient_store),
+        Erasure(ErasureStore(database), pseudonyms),
         Suppressions(recipient_store, pseudonyms),
         Pages(settings.secret(), "subscribers"),
         Pages(settings.secret(), "suppressions"),
         Pages(settings.secret(), "deleted suppressions"),
+        on_end=tell_end,
+        call_timeout=settings.call_timeout,
     )
     services = [rpc.service(servicer), rpc_templates.service(templates), rpc_recipients.service(recipients)]
     health = await process.serve(database, services, large=rpc.LARGE, bounds=bounds)

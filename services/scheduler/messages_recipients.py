@@ -4,6 +4,7 @@ from datetime import UTC
 
 from notifyqueue.v1 import notification_pb2, recipients_pb2
 from services.scheduler import subscribers, suppressions
+from services.scheduler.erasure import Report as Erasure
 from services.scheduler.messages import bounded, channel, chosen, timestamp
 from services.scheduler.statistics import Count
 from services.scheduler.suppressions import Ban, Filter, Order, Report, Suppression
@@ -102,6 +103,12 @@ def subscriber(stored: subscribers.Subscriber) -> recipients_pb2.Subscriber:
         time_zone=stored.time_zone or "",
         create_time=timestamp(stored.created_at),
         update_time=timestamp(stored.updated_at),
+    )
+
+
+def erasure(report: Erasure) -> recipients_pb2.DeleteSubscriberResponse:
+    return recipients_pb2.DeleteSubscriberResponse(
+        erased=report.erased, cancelled=report.cancelled, in_flight=report.in_flight, more=report.more
     )
 
 

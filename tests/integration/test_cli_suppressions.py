@@ -67,6 +67,9 @@ def test_the_life_of_a_suppression(cli: CommandLine) -> None:
     assert cli("suppression", "put", *hers).out == "put: ALL subscriber ada OPTED_OUT, 0 in flight\n"
     assert len(cli("suppression", "list", "--subscriber", "ada").out.splitlines()) == 1
     assert cli("suppression", "delete", *hers).out == "deleted: ALL subscriber ada OPTED_OUT\n"
+    erased = cli("subscriber", "delete", "ada")
+    assert erased.out == "deleted: ada, 1 notifications erased, 1 of them cancelled, 0 in flight\n"
+    assert cli("subscriber", "delete", "ada").code == 66
 
 
 @pytest.mark.parametrize(
