@@ -17,11 +17,15 @@ LENGTH = 32  # hexadecimal digits: 128 bits, so that no two addresses are taken 
 LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
+def one_spelling(channel: str, address: str) -> str:
+    """Of a canonical address, what it is known by wherever all its spellings are one."""
+    return address.translate(LOWER) if channel == "EMAIL" else address
+
+
 def pseudonym(secret: bytes, tenant: str, channel: str, address: str) -> str:
     """32 hexadecimal digits for a canonical address. `secret` is the installation's SECRET_KEY."""
-    form = address.translate(LOWER) if channel == "EMAIL" else address
-    # No tenant and no channel has this character.
-    return hmac.digest(_key(secret), f"{tenant}|{channel}|{form}".encode(), "sha256").hex()[:LENGTH]
+    text = f"{tenant}|{channel}|{one_spelling(channel, address)}"  # no tenant and no channel has this character
+    return hmac.digest(_key(secret), text.encode(), "sha256").hex()[:LENGTH]
 
 
 @lru_cache(maxsize=8)

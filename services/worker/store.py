@@ -218,6 +218,7 @@ def _claim(row: asyncpg.Record, channel: str, token: UUID, asked_at: float) -> C
         suppressed_by=row["suppressed_by"],
         asked_at=asked_at,
         tenant_id=row["tenant_id"],
+        subscriber=row["subscriber"],
         limited=row["limited"],
         granted=row["granted"],
     )

@@ -40,3 +40,12 @@ ALTER TABLE notifyqueue.suppressions
   ADD CONSTRAINT only_an_address_is_erased CHECK (NOT erased OR address IS NOT NULL);
 CREATE UNIQUE INDEX one_suppression_of_a_subscriber_per_source  -- look_up_keys, claim_due
   ON notifyqueue.suppressions (tenant_id, subscriber, channel, category, source) WHERE subscriber IS NOT NULL;
+
+-- The limit keys whose slots are one recipient's: an address has its own, a subscriber one for each channel, at which
+-- those of that channel wait. All that is decided about them is decided under one lock.
+CREATE FUNCTION notifyqueue.slot_keys(limit_key text) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE WHEN limit_key ~ '^(EMAIL|SMS|PUSH) subscriber ' THEN ARRAY[
+    'EMAIL' || substr(limit_key, strpos(limit_key, ' ')), 'PUSH' || substr(limit_key, strpos(limit_key, ' ')),
+    'SMS' || substr(limit_key, strpos(limit_key, ' '))
+  ] ELSE ARRAY[limit_key] END
+$$;

@@ -270,6 +270,7 @@ SCHEDULER: Mapping[str, Args] = {
 }
 WORKER: Mapping[str, Args] = {
     "beat": always(TOKEN, "RUNNING", ["EMAIL"], [1], [0], [0], [0]),
+    "call_back": lambda known: [known.pending],
     "claim_due": always("EMAIL", [3, 2, 1], timedelta(), uuid4(), uuid4(), MINUTE, True),
     "claim_probe": always("EMAIL", uuid4(), uuid4(), MINUTE),
     "close_breaker": always("SMS", 0, TOKEN),

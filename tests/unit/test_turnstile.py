@@ -48,6 +48,11 @@ def test_nobody_goes_before_those_who_wait_even_where_there_is_room() -> None:
     assert admit(window(3, queue=True), ids(1)).wait == ids(1)
 
 
+def test_what_was_given_on_other_channels_is_taken() -> None:
+    assert admit(window(3, [(9, 50)]), ids(1, 2), taken=1).start == ids(1)
+    assert admit(window(3, [(9, 50)]), ids(1), taken=2).wait == ids(1)
+
+
 def test_without_a_limit_everybody_starts() -> None:
     assert admit(window(None, queue=True), ids(1, 2)).start == ids(1, 2)
     assert window(None, queue=True).free == CALLED_WITHOUT_LIMIT
