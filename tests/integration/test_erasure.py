@@ -57,7 +57,9 @@ async def where(notifications: Notifications, text: str) -> set[str]:
         row["name"]
         for row in tables
         if await connection.fetchval(
-            f"SELECT EXISTS (SELECT FROM notifyqueue.{row['name']} AS t WHERE strpos(lower(t::text), $1) > 0)", text
+            # As a word of its own: ids are random, and have any letters up to f.
+            f"SELECT EXISTS (SELECT FROM notifyqueue.{row['name']} AS t WHERE lower(t::text) ~ $1)",
+            rf"\m{text}\M",
         )
     }
 
