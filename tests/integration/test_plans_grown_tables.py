@@ -25,7 +25,8 @@ from services.scheduler.suppressions import Filter as BanFilter
 from services.worker.store import CLAIM
 from shared.migrations import migrate
 from shared.roles import SERVICES, create_roles
-from tests.conftest import LOGINS, login
+from tests.conftest import login
+from tests.databases import LOGINS, NO_AUTOVACUUM
 from tests.plans import Plan, execute_prepared, explain_prepared
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -164,17 +165,6 @@ SELECT :prefix || n, 'SMS', 'SENT', 1
 FROM generate_series(1, :count) AS n;
 """
 TIMED_OUT = Plan({"Node Type": "Timeout", "Shared Hit Blocks": 2**63, "Shared Read Blocks": 0})
-NO_AUTOVACUUM = """
-DO $$
-DECLARE name text;
-BEGIN
-  FOR name IN
-    SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = 'notifyqueue'::regnamespace AND c.relkind = 'r'
-  LOOP
-    EXECUTE format('ALTER TABLE notifyqueue.%I SET (autovacuum_enabled = off)', name);
-  END LOOP;
-END $$
-"""
 YOUNG, GROWN = 20, 20_000
 
 

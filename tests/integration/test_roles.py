@@ -13,7 +13,8 @@ import pytest
 from sandbox.postgres import Postgres
 from shared.migrations import migrate
 from shared.roles import SERVICES, TABLES, create_roles
-from tests.conftest import LOGINS, MakeDatabase, login
+from tests.conftest import MakeDatabase, login
+from tests.databases import LOGINS
 from tests.notifications import Notifications
 
 CHECKOUT = Path(__file__).resolve().parents[2]
