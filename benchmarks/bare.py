@@ -29,10 +29,9 @@ async def accepted_per_second(url: str, seconds: float, group: int) -> float:
         while time.monotonic() < until:
             keys = [f"bare-{next(numbers)}" for _ in range(group)]
             tenants, _, _, channels, addresses, *_ = asked = _columns(keys)
-            none = [None] * group  # templates
-            await connection.fetch(
-                scheduler_sql["look_up_keys"], tenants, keys, channels, addresses, [""] * group, none, none
-            )
+            none: list[object] = [None] * group  # templates, and subscribers
+            more = [[""] * group, *[none] * 3, asked[-1]]
+            await connection.fetch(scheduler_sql["look_up_keys"], tenants, keys, channels, addresses, *more)
             written += len(await connection.fetch(scheduler_sql["insert_notifications"], *asked, 5))
         return written
 
@@ -46,7 +45,7 @@ async def accepted_per_second(url: str, seconds: float, group: int) -> float:
 
 def _columns(keys: Sequence[str]) -> list[list[object]]:
     times: list[object] = [None] * 4
-    same = [b"\1", "EMAIL", "someone@example.com", 2, *times, False, "", None, "{}", CONTENT, None, None]
+    same = [b"\1", "EMAIL", "someone@example.com", 2, *times, False, "", None, "{}", CONTENT, *[None] * 4, "f" * 32]
     return [["default"] * len(keys), list(keys), *([value] * len(keys) for value in same)]
 
 

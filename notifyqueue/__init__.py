@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         SmsContent,
         TemplateContent,
     )
-    from notifyqueue.v1.recipients_pb2 import Suppression, SuppressionSource
+    from notifyqueue.v1.recipients_pb2 import Subscriber, Suppression, SuppressionSource
     from notifyqueue.v1.scheduler_pb2 import ScheduleNotificationRequest, ScheduleNotificationResponse
     from notifyqueue.v1.templates_pb2 import Template, TemplateVariant
 
@@ -52,6 +52,7 @@ __all__ = [
     "ScheduleNotificationRequest",
     "ScheduleNotificationResponse",
     "SmsContent",
+    "Subscriber",
     "Suppression",
     "SuppressionSource",
     "Template",
@@ -71,6 +72,7 @@ HOMES = {
     "Violation": "errors",
     "ScheduleNotificationRequest": "v1.scheduler_pb2",
     "ScheduleNotificationResponse": "v1.scheduler_pb2",
+    "Subscriber": "v1.recipients_pb2",
     "Suppression": "v1.recipients_pb2",
     "SuppressionSource": "v1.recipients_pb2",
     "Template": "v1.templates_pb2",

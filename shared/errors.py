@@ -10,6 +10,7 @@ ApiError
 ├── NoLongerSendable        FAILED_PRECONDITION  NO_LONGER_SENDABLE
 ├── RecipientOptedOut       FAILED_PRECONDITION  RECIPIENT_OPTED_OUT
 ├── AddressSuppressed       FAILED_PRECONDITION  ADDRESS_SUPPRESSED
+├── AddressMissing          FAILED_PRECONDITION  ADDRESS_MISSING
 ├── TenantLimitExceeded     RESOURCE_EXHAUSTED   TENANT_LIMIT_EXCEEDED
 ├── ServerOverloaded        RESOURCE_EXHAUSTED   SERVER_OVERLOADED
 ├── QuotaExceeded           RESOURCE_EXHAUSTED   QUOTA_EXCEEDED
@@ -159,6 +160,14 @@ class AddressSuppressed(ApiError):
 
     def __init__(self) -> None:
         super().__init__("the address bounced, complained, or was blocked; nothing was done")
+
+
+class AddressMissing(ApiError):
+    code = StatusCode.FAILED_PRECONDITION
+    reason = "ADDRESS_MISSING"
+
+    def __init__(self) -> None:
+        super().__init__("the subscriber has no address on this channel; nothing was done")
 
 
 class _Later(ApiError):

@@ -22,12 +22,13 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     },
     "api_keys": {"scheduler": "SELECT", "worker": "SELECT", "dispatcher": "SELECT"},
     "notifications": {"scheduler": "SELECT, INSERT, UPDATE", "worker": "SELECT, UPDATE, DELETE"},
-    "notification_contents": {"scheduler": "SELECT (notification_id), INSERT", "worker": "SELECT, DELETE"},
+    "notification_contents": {"scheduler": "SELECT (notification_id), INSERT, DELETE", "worker": "SELECT, DELETE"},
     "notification_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},
     "suppressions": {
         "scheduler": "SELECT, INSERT, UPDATE (id), DELETE",  # UPDATE: to lock what is deleted, in its order
-        "worker": "SELECT, INSERT (tenant_id, channel, address, source, code)",
+        "worker": "SELECT, INSERT (tenant_id, channel, address, source, code, erased)",
     },
+    "subscribers": {"scheduler": "SELECT, INSERT, UPDATE, DELETE"},
     "accept_buckets": {"scheduler": "SELECT, INSERT (tenant_id), UPDATE (empty_at, pending, counted_at)"},
     "templates": {
         "scheduler": "SELECT, INSERT (tenant_id, name, channel, newest), UPDATE (newest, channel, erased_at)"

@@ -4,14 +4,18 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 from typing import TypeAlias
 from uuid import UUID
 
 import asyncpg
 
 from services.worker.providers import Handover, Message, Outcome
+from shared.pseudonym import pseudonym
 from tests.notifications import Notifications
 from tests.providers import ScriptedProvider
+
+PSEUDONYMS = partial(pseudonym, b"a secret key that only tests have")
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 

@@ -16,6 +16,7 @@ from notifyqueue.cli.output import PROGRAM, Output
 from notifyqueue.cli.redrive import redrive
 from notifyqueue.cli.send import send
 from notifyqueue.cli.stats import stats
+from notifyqueue.cli.subscribers import subscriber
 from notifyqueue.cli.suppressions import suppression
 from notifyqueue.cli.templates import template
 
@@ -34,6 +35,7 @@ app.command()(cancel)
 app.command()(reschedule)
 app.command()(redrive)
 app.add_typer(template, name="template")
+app.add_typer(subscriber, name="subscriber")
 app.add_typer(suppression, name="suppression")
 app.command()(stats)
 app.command()(lanes)

@@ -28,7 +28,7 @@ MEANINGS: Mapping[int, str] = {
     **{code: f"`watch`: it ended as {status}" for status, code in ENDED.items()},
     INVALID: "the request is invalid",
     LINES_REFUSED: "lines of a batch were malformed or refused",
-    NOT_FOUND: "no such notification, template or suppression, or it is another tenant's",
+    NOT_FOUND: "no such notification, template, subscriber or suppression, or it is another tenant's",
     UNAVAILABLE: "nobody answers",
     FAULT: "a fault of the server or of this program",
     CONFLICT: "something stands against it: its status, a key that is used, an opt-out, a quota",

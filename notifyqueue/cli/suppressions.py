@@ -18,8 +18,11 @@ suppression = typer.Typer(
 MAX_PAGE = 1_000
 SOURCES = "OPTED_OUT|BOUNCED|COMPLAINED|OPERATOR"
 
-ChannelOption = Annotated[str, typer.Option(metavar="EMAIL|SMS|PUSH", help="On which channel.")]
+ChannelOption = Annotated[
+    str, typer.Option(metavar="EMAIL|SMS|PUSH", help="On which channel. Of a subscriber, default: on all.")
+]
 ToOption = Annotated[str, typer.Option(help="The address, in any spelling.")]
+SubscriberOption = Annotated[str, typer.Option(help="Or the subscriber's name, whatever his address.")]
 SourceOption = Annotated[str, typer.Option(metavar=SOURCES, help="What said so.")]
 CategoryOption = Annotated[str, typer.Option(help="Only for this category. Default: for all.")]
 
@@ -27,12 +30,19 @@ CategoryOption = Annotated[str, typer.Option(help="Only for this category. Defau
 @suppression.command()
 @command()
 async def put(
-    session: Session, *, channel: ChannelOption, to: ToOption, source: SourceOption, category: CategoryOption = ""
+    session: Session,
+    *,
+    channel: ChannelOption = "",
+    to: ToOption = "",
+    subscriber: SubscriberOption = "",
+    source: SourceOption,
+    category: CategoryOption = "",
 ) -> None:
-    """Sends nothing more to an address, also of what was accepted before."""
+    """Sends nothing more to an address or a subscriber, also of what was accepted before."""
+    _check_whom(channel, to, subscriber)
     which, by = to_value(Channel, channel), to_value(SuppressionSource, source)
     async with session.scheduler() as client:
-        answer = await client.put_suppression(which, to, by, category=category)
+        answer = await client.put_suppression(which, to, by, subscriber=subscriber, category=category)
     did = "unchanged" if answer.unchanged else "put"
     least = "at least " if answer.in_flight.at_least else ""
     told = f"{did}: {_name(answer.suppression)}, {least}{answer.in_flight.count:,} in flight"
@@ -44,15 +54,20 @@ async def put(
 async def list_(
     session: Session,
     *,
-    channel: ChannelOption = "",
+    channel: Annotated[str, typer.Option(metavar="EMAIL|SMS|PUSH", help="On this channel.")] = "",
     to: ToOption = "",
+    subscriber: Annotated[str, typer.Option(help="Of this subscriber.")] = "",
     source: SourceOption = "",
     category: Annotated[str, typer.Option(help="For this category.")] = "",
     limit: Annotated[int, typer.Option(min=0, help="At most this many; 0 is all.")] = 50,
 ) -> None:
     """Shows them, newest first."""
     filter_ = ListSuppressionsRequest(
-        channel=to_value(Channel, channel), address=to, category=category, source=to_value(SuppressionSource, source)
+        channel=to_value(Channel, channel),
+        address=to,
+        subscriber=subscriber,
+        category=category,
+        source=to_value(SuppressionSource, source),
     )
     count = 0
     async with session.scheduler() as client:
@@ -69,13 +84,20 @@ async def list_(
 @suppression.command()
 @command()
 async def delete(
-    session: Session, *, channel: ChannelOption, to: ToOption, source: SourceOption, category: CategoryOption = ""
+    session: Session,
+    *,
+    channel: ChannelOption = "",
+    to: ToOption = "",
+    subscriber: SubscriberOption = "",
+    source: SourceOption,
+    category: CategoryOption = "",
 ) -> None:
     """Takes one away. Others of the same address go on to hold."""
+    _check_whom(channel, to, subscriber)
     which, by = to_value(Channel, channel), to_value(SuppressionSource, source)
     async with session.scheduler() as client:
-        await client.delete_suppression(which, to, by, category=category)
-    told = Suppression(channel=which, address=to, category=category, source=by)
+        await client.delete_suppression(which, to, by, subscriber=subscriber, category=category)
+    told = Suppression(channel=which, address=to, subscriber=subscriber, category=category, source=by)
     session.output.show(told, plain(f"deleted: {_name(told)}"))
 
 
@@ -114,6 +136,16 @@ async def delete_all(
                 session.output.show(total, f"{did} {total.deleted:,}, {least}{total.remaining.count:,} left")
 
 
+def _check_whom(channel: str, to: str, subscriber: str) -> None:
+    """Raises BadParameter."""
+    if bool(to) == bool(subscriber):
+        raise typer.BadParameter("one of --to and --subscriber is needed")
+    if to and not channel:
+        raise typer.BadParameter("--to needs the --channel")
+
+
 def _name(found: Suppression) -> str:
-    what = f"{enum_name(found, 'channel')} {found.address} {enum_name(found, 'source')}"
+    where = enum_name(found, "channel") if found.channel else "ALL"
+    whom = f"subscriber {found.subscriber}" if found.subscriber else found.address or "erased"
+    what = f"{where} {whom} {enum_name(found, 'source')}"
     return f"{what} {found.category}" if found.category else what

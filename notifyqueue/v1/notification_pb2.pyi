@@ -285,7 +285,9 @@ class TemplateContent(_message.Message):
     channel: Global___Channel.ValueType
     """Required: the template's channel."""
     locale: _builtins.str
-    """A BCP 47 language tag. Default: the template's. `de-AT` falls back to `de`, and that to the template's."""
+    """A BCP 47 language tag. Default: the subscriber's, or the template's. `de-AT` falls back to `de`, and that to the
+    template's.
+    """
     variables_json: _builtins.str
     """A JSON object of at most 64 KiB: 2,000 values, 100 of them in one object, ten levels. No name may be there twice.
     What is null counts as missing. Spaces and the order of names make no other request of it.
@@ -417,9 +419,9 @@ class Notification(_message.Message):
     channel: Global___Channel.ValueType
     """The channel, which follows from the content."""
     address: _builtins.str
-    """Where it goes, in canonical form."""
+    """Where it goes, in canonical form. Empty where it was erased with its subscriber."""
     subscriber: _builtins.str
-    """The subscriber it was addressed to, if any."""
+    """The subscriber it was addressed to by name, if any. Empty where he was erased."""
     priority: Global___Priority.ValueType
     """Who goes first among those that are due."""
     status: Global___Notification.Status.ValueType

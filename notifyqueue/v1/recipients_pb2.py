@@ -27,13 +27,21 @@ from notifyqueue.v1 import notification_pb2 as notifyqueue_dot_v1_dot_notificati
 from notifyqueue.v1 import scheduler_pb2 as notifyqueue_dot_v1_dot_scheduler__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fnotifyqueue/v1/recipients.proto\x12\x0enotifyqueue.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!notifyqueue/v1/notification.proto\x1a\x1enotifyqueue/v1/scheduler.proto\"\xf3\x01\n\x0bSuppression\x12\x16\n\x0esuppression_id\x18\x01 \x01(\t\x12(\n\x07\x63hannel\x18\x02 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x04 \x01(\t\x12\x31\n\x06source\x18\x05 \x01(\x0e\x32!.notifyqueue.v1.SuppressionSource\x12\x0c\n\x04\x63ode\x18\x06 \x01(\t\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61\x63tor\x18\x08 \x01(\t\"\x97\x01\n\x15PutSuppressionRequest\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x03 \x01(\t\x12\x31\n\x06source\x18\x04 \x01(\x0e\x32!.notifyqueue.v1.SuppressionSource\"\x8e\x01\n\x16PutSuppressionResponse\x12\x30\n\x0bsuppression\x18\x01 \x01(\x0b\x32\x1b.notifyqueue.v1.Suppression\x12\x11\n\tunchanged\x18\x02 \x01(\x08\x12/\n\tin_flight\x18\x03 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\"\xc0\x01\n\x17ListSuppressionsRequest\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x03 \x01(\t\x12\x31\n\x06source\x18\x04 \x01(\x0e\x32!.notifyqueue.v1.SuppressionSource\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"f\n\x18ListSuppressionsResponse\x12\x31\n\x0csuppressions\x18\x01 \x03(\x0b\x32\x1b.notifyqueue.v1.Suppression\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x9a\x01\n\x18\x44\x65leteSuppressionRequest\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x03 \x01(\t\x12\x31\n\x06source\x18\x04 \x01(\x0e\x32!.notifyqueue.v1.SuppressionSource\"\x1b\n\x19\x44\x65leteSuppressionResponse\"\xb1\x01\n\x1d\x42ulkDeleteSuppressionsRequest\x12\x31\n\x06source\x18\x01 \x01(\x0e\x32!.notifyqueue.v1.SuppressionSource\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05limit\x18\x03 \x01(\x05\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x12\x12\n\npage_token\x18\x05 \x01(\t\"{\n\x1e\x42ulkDeleteSuppressionsResponse\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x05\x12/\n\tremaining\x18\x02 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t*\xbd\x01\n\x11SuppressionSource\x12\"\n\x1eSUPPRESSION_SOURCE_UNSPECIFIED\x10\x00\x12 \n\x1cSUPPRESSION_SOURCE_OPTED_OUT\x10\x01\x12\x1e\n\x1aSUPPRESSION_SOURCE_BOUNCED\x10\x02\x12!\n\x1dSUPPRESSION_SOURCE_COMPLAINED\x10\x03\x12\x1f\n\x1bSUPPRESSION_SOURCE_OPERATOR\x10\x04\x32\xcb\x03\n\nRecipients\x12\x64\n\x0ePutSuppression\x12%.notifyqueue.v1.PutSuppressionRequest\x1a&.notifyqueue.v1.PutSuppressionResponse\"\x03\x90\x02\x02\x12j\n\x10ListSuppressions\x12\'.notifyqueue.v1.ListSuppressionsRequest\x1a(.notifyqueue.v1.ListSuppressionsResponse\"\x03\x90\x02\x01\x12m\n\x11\x44\x65leteSuppression\x12(.notifyqueue.v1.DeleteSuppressionRequest\x1a).notifyqueue.v1.DeleteSuppressionResponse\"\x03\x90\x02\x02\x12|\n\x16\x42ulkDeleteSuppressions\x12-.notifyqueue.v1.BulkDeleteSuppressionsRequest\x1a..notifyqueue.v1.BulkDeleteSuppressionsResponse\"\x03\x90\x02\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fnotifyqueue/v1/recipients.proto\x12\x0enotifyqueue.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!notifyqueue/v1/notification.proto\x1a\x1enotifyqueue/v1/scheduler.proto\"\xd1\x01\n\nSubscriber\x12\x12\n\nsubscriber\x18\x01 \x01(\t\x12\r\n\x05\x65mail\x18\x02 \x01(\t\x12\r\n\x05phone\x18\x03 \x01(\t\x12\x0c\n\x04push\x18\x04 \x01(\t\x12\x0e\n\x06locale\x18\x05 \x01(\t\x12\x11\n\ttime_zone\x18\x06 \x01(\t\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"y\n\x14PutSubscriberRequest\x12\x12\n\nsubscriber\x18\x01 \x01(\t\x12\r\n\x05\x65mail\x18\x02 \x01(\t\x12\r\n\x05phone\x18\x03 \x01(\t\x12\x0c\n\x04push\x18\x04 \x01(\t\x12\x0e\n\x06locale\x18\x05 \x01(\t\x12\x11\n\ttime_zone\x18\x06 \x01(\t\"Z\n\x15PutSubscriberResponse\x12.\n\nsubscriber\x18\x01 \x01(\x0b\x32\x1a.notifyqueue.v1.Subscriber\x12\x11\n\tunchanged\x18\x02 \x01(\x08\"*\n\x14GetSubscriberRequest\x12\x12\n\nsubscriber\x18\x01 \x01(\t\"G\n\x15GetSubscriberResponse\x12.\n\nsubscriber\x18\x01 \x01(\x0b\x32\x1a.notifyqueue.v1.Subscriber\"z\n\x16ListSubscribersRequest\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"c\n\x17ListSubscribersResponse\x12/\n\x0bsubscribers\x18\x01 \x03(\x0b\x32\x1a.notifyqueue.v1.Subscriber\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"-\n\x17\x44\x65leteSubscriberRequest\x12\x12\n\nsubscriber\x18\x01 \x01(\t\"^\n\x18\x44\x65leteSubscriberResponse\x12\x0e\n\x06\x65rased\x18\x01 \x01(\x03\x12\x11\n\tcancelled\x18\x02 \x01(\x03\x12\x11\n\tin_flight\x18\x03 \x01(\x03\x12\x0c\n\x04more\x18\x04 \x01(\x08\"\x97\x02\n\x0bSuppression\x12\x16\n\x0esuppression_id\x18\x01 \x01(\t\x12(\n\x07\x63hannel\x18\x02 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x04 \x01(\t\x12\x31\n\x06source\x18\x05 \x01(\x0e\x32!.notifyqueue.v1.SuppressionSource\x12\x0c\n\x04\x63ode\x18\x06 \x01(\t\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61\x63tor\x18\x08 \x01(\t\x12\x12\n\nsubscriber\x18\t \x01(\t\x12\x0e\n\x06\x65rased\x18\n \x01(\x08\"\xbc\x01\n\x15PutSuppressionRequest\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12\x11\n\x07\x61\x64\x64ress\x18\x02 \x01(\tH\x00\x12\x14\n\nsubscriber\x18\x05 \x01(\tH\x00\x12\x10\n\x08\x63\x61tegory\x18\x03 \x01(\t\x12\x31\n\x06source\x18\x04 \x01(\x0e\x32!.notifyqueue.v1.SuppressionSourceB\x0b\n\trecipient\"\x8e\x01\n\x16PutSuppressionResponse\x12\x30\n\x0bsuppression\x18\x01 \x01(\x0b\x32\x1b.notifyqueue.v1.Suppression\x12\x11\n\tunchanged\x18\x02 \x01(\x08\x12/\n\tin_flight\x18\x03 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\"\xd4\x01\n\x17ListSuppressionsRequest\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x03 \x01(\t\x12\x31\n\x06source\x18\x04 \x01(\x0e\x32!.notifyqueue.v1.SuppressionSource\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\x12\x12\n\nsubscriber\x18\x07 \x01(\t\"f\n\x18ListSuppressionsResponse\x12\x31\n\x0csuppressions\x18\x01 \x03(\x0b\x32\x1b.notifyqueue.v1.Suppression\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xbf\x01\n\x18\x44\x65leteSuppressionRequest\x12(\n\x07\x63hannel\x18\x01 \x01(\x0e\x32\x17.notifyqueue.v1.Channel\x12\x11\n\x07\x61\x64\x64ress\x18\x02 \x01(\tH\x00\x12\x14\n\nsubscriber\x18\x05 \x01(\tH\x00\x12\x10\n\x08\x63\x61tegory\x18\x03 \x01(\t\x12\x31\n\x06source\x18\x04 \x01(\x0e\x32!.notifyqueue.v1.SuppressionSourceB\x0b\n\trecipient\"\x1b\n\x19\x44\x65leteSuppressionResponse\"\xb1\x01\n\x1d\x42ulkDeleteSuppressionsRequest\x12\x31\n\x06source\x18\x01 \x01(\x0e\x32!.notifyqueue.v1.SuppressionSource\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05limit\x18\x03 \x01(\x05\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x12\x12\n\npage_token\x18\x05 \x01(\t\"{\n\x1e\x42ulkDeleteSuppressionsResponse\x12\x0f\n\x07\x64\x65leted\x18\x01 \x01(\x05\x12/\n\tremaining\x18\x02 \x01(\x0b\x32\x1c.notifyqueue.v1.BoundedCount\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t*\xbd\x01\n\x11SuppressionSource\x12\"\n\x1eSUPPRESSION_SOURCE_UNSPECIFIED\x10\x00\x12 \n\x1cSUPPRESSION_SOURCE_OPTED_OUT\x10\x01\x12\x1e\n\x1aSUPPRESSION_SOURCE_BOUNCED\x10\x02\x12!\n\x1dSUPPRESSION_SOURCE_COMPLAINED\x10\x03\x12\x1f\n\x1bSUPPRESSION_SOURCE_OPERATOR\x10\x04\x32\xe6\x06\n\nRecipients\x12\x61\n\rPutSubscriber\x12$.notifyqueue.v1.PutSubscriberRequest\x1a%.notifyqueue.v1.PutSubscriberResponse\"\x03\x90\x02\x02\x12\x61\n\rGetSubscriber\x12$.notifyqueue.v1.GetSubscriberRequest\x1a%.notifyqueue.v1.GetSubscriberResponse\"\x03\x90\x02\x01\x12g\n\x0fListSubscribers\x12&.notifyqueue.v1.ListSubscribersRequest\x1a\'.notifyqueue.v1.ListSubscribersResponse\"\x03\x90\x02\x01\x12j\n\x10\x44\x65leteSubscriber\x12\'.notifyqueue.v1.DeleteSubscriberRequest\x1a(.notifyqueue.v1.DeleteSubscriberResponse\"\x03\x90\x02\x02\x12\x64\n\x0ePutSuppression\x12%.notifyqueue.v1.PutSuppressionRequest\x1a&.notifyqueue.v1.PutSuppressionResponse\"\x03\x90\x02\x02\x12j\n\x10ListSuppressions\x12\'.notifyqueue.v1.ListSuppressionsRequest\x1a(.notifyqueue.v1.ListSuppressionsResponse\"\x03\x90\x02\x01\x12m\n\x11\x44\x65leteSuppression\x12(.notifyqueue.v1.DeleteSuppressionRequest\x1a).notifyqueue.v1.DeleteSuppressionResponse\"\x03\x90\x02\x02\x12|\n\x16\x42ulkDeleteSuppressions\x12-.notifyqueue.v1.BulkDeleteSuppressionsRequest\x1a..notifyqueue.v1.BulkDeleteSuppressionsResponse\"\x03\x90\x02\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'notifyqueue.v1.recipients_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_RECIPIENTS'].methods_by_name['PutSubscriber']._loaded_options = None
+  _globals['_RECIPIENTS'].methods_by_name['PutSubscriber']._serialized_options = b'\220\002\002'
+  _globals['_RECIPIENTS'].methods_by_name['GetSubscriber']._loaded_options = None
+  _globals['_RECIPIENTS'].methods_by_name['GetSubscriber']._serialized_options = b'\220\002\001'
+  _globals['_RECIPIENTS'].methods_by_name['ListSubscribers']._loaded_options = None
+  _globals['_RECIPIENTS'].methods_by_name['ListSubscribers']._serialized_options = b'\220\002\001'
+  _globals['_RECIPIENTS'].methods_by_name['DeleteSubscriber']._loaded_options = None
+  _globals['_RECIPIENTS'].methods_by_name['DeleteSubscriber']._serialized_options = b'\220\002\002'
   _globals['_RECIPIENTS'].methods_by_name['PutSuppression']._loaded_options = None
   _globals['_RECIPIENTS'].methods_by_name['PutSuppression']._serialized_options = b'\220\002\002'
   _globals['_RECIPIENTS'].methods_by_name['ListSuppressions']._loaded_options = None
@@ -42,26 +50,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RECIPIENTS'].methods_by_name['DeleteSuppression']._serialized_options = b'\220\002\002'
   _globals['_RECIPIENTS'].methods_by_name['BulkDeleteSuppressions']._loaded_options = None
   _globals['_RECIPIENTS'].methods_by_name['BulkDeleteSuppressions']._serialized_options = b'\220\002\002'
-  _globals['_SUPPRESSIONSOURCE']._serialized_start=1487
-  _globals['_SUPPRESSIONSOURCE']._serialized_end=1676
-  _globals['_SUPPRESSION']._serialized_start=152
-  _globals['_SUPPRESSION']._serialized_end=395
-  _globals['_PUTSUPPRESSIONREQUEST']._serialized_start=398
-  _globals['_PUTSUPPRESSIONREQUEST']._serialized_end=549
-  _globals['_PUTSUPPRESSIONRESPONSE']._serialized_start=552
-  _globals['_PUTSUPPRESSIONRESPONSE']._serialized_end=694
-  _globals['_LISTSUPPRESSIONSREQUEST']._serialized_start=697
-  _globals['_LISTSUPPRESSIONSREQUEST']._serialized_end=889
-  _globals['_LISTSUPPRESSIONSRESPONSE']._serialized_start=891
-  _globals['_LISTSUPPRESSIONSRESPONSE']._serialized_end=993
-  _globals['_DELETESUPPRESSIONREQUEST']._serialized_start=996
-  _globals['_DELETESUPPRESSIONREQUEST']._serialized_end=1150
-  _globals['_DELETESUPPRESSIONRESPONSE']._serialized_start=1152
-  _globals['_DELETESUPPRESSIONRESPONSE']._serialized_end=1179
-  _globals['_BULKDELETESUPPRESSIONSREQUEST']._serialized_start=1182
-  _globals['_BULKDELETESUPPRESSIONSREQUEST']._serialized_end=1359
-  _globals['_BULKDELETESUPPRESSIONSRESPONSE']._serialized_start=1361
-  _globals['_BULKDELETESUPPRESSIONSRESPONSE']._serialized_end=1484
-  _globals['_RECIPIENTS']._serialized_start=1679
-  _globals['_RECIPIENTS']._serialized_end=2138
+  _globals['_SUPPRESSIONSOURCE']._serialized_start=2529
+  _globals['_SUPPRESSIONSOURCE']._serialized_end=2718
+  _globals['_SUBSCRIBER']._serialized_start=152
+  _globals['_SUBSCRIBER']._serialized_end=361
+  _globals['_PUTSUBSCRIBERREQUEST']._serialized_start=363
+  _globals['_PUTSUBSCRIBERREQUEST']._serialized_end=484
+  _globals['_PUTSUBSCRIBERRESPONSE']._serialized_start=486
+  _globals['_PUTSUBSCRIBERRESPONSE']._serialized_end=576
+  _globals['_GETSUBSCRIBERREQUEST']._serialized_start=578
+  _globals['_GETSUBSCRIBERREQUEST']._serialized_end=620
+  _globals['_GETSUBSCRIBERRESPONSE']._serialized_start=622
+  _globals['_GETSUBSCRIBERRESPONSE']._serialized_end=693
+  _globals['_LISTSUBSCRIBERSREQUEST']._serialized_start=695
+  _globals['_LISTSUBSCRIBERSREQUEST']._serialized_end=817
+  _globals['_LISTSUBSCRIBERSRESPONSE']._serialized_start=819
+  _globals['_LISTSUBSCRIBERSRESPONSE']._serialized_end=918
+  _globals['_DELETESUBSCRIBERREQUEST']._serialized_start=920
+  _globals['_DELETESUBSCRIBERREQUEST']._serialized_end=965
+  _globals['_DELETESUBSCRIBERRESPONSE']._serialized_start=967
+  _globals['_DELETESUBSCRIBERRESPONSE']._serialized_end=1061
+  _globals['_SUPPRESSION']._serialized_start=1064
+  _globals['_SUPPRESSION']._serialized_end=1343
+  _globals['_PUTSUPPRESSIONREQUEST']._serialized_start=1346
+  _globals['_PUTSUPPRESSIONREQUEST']._serialized_end=1534
+  _globals['_PUTSUPPRESSIONRESPONSE']._serialized_start=1537
+  _globals['_PUTSUPPRESSIONRESPONSE']._serialized_end=1679
+  _globals['_LISTSUPPRESSIONSREQUEST']._serialized_start=1682
+  _globals['_LISTSUPPRESSIONSREQUEST']._serialized_end=1894
+  _globals['_LISTSUPPRESSIONSRESPONSE']._serialized_start=1896
+  _globals['_LISTSUPPRESSIONSRESPONSE']._serialized_end=1998
+  _globals['_DELETESUPPRESSIONREQUEST']._serialized_start=2001
+  _globals['_DELETESUPPRESSIONREQUEST']._serialized_end=2192
+  _globals['_DELETESUPPRESSIONRESPONSE']._serialized_start=2194
+  _globals['_DELETESUPPRESSIONRESPONSE']._serialized_end=2221
+  _globals['_BULKDELETESUPPRESSIONSREQUEST']._serialized_start=2224
+  _globals['_BULKDELETESUPPRESSIONSREQUEST']._serialized_end=2401
+  _globals['_BULKDELETESUPPRESSIONSRESPONSE']._serialized_start=2403
+  _globals['_BULKDELETESUPPRESSIONSRESPONSE']._serialized_end=2526
+  _globals['_RECIPIENTS']._serialized_start=2721
+  _globals['_RECIPIENTS']._serialized_end=3591
 # @@protoc_insertion_point(module_scope)

@@ -63,8 +63,296 @@ SUPPRESSION_SOURCE_OPERATOR: SuppressionSource.ValueType  # 4
 Global___SuppressionSource: _TypeAlias = SuppressionSource  # noqa: Y015
 
 @_typing.final
+class Subscriber(_message.Message):
+    """A person whom the tenant has named."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIBER_FIELD_NUMBER: _builtins.int
+    EMAIL_FIELD_NUMBER: _builtins.int
+    PHONE_FIELD_NUMBER: _builtins.int
+    PUSH_FIELD_NUMBER: _builtins.int
+    LOCALE_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    subscriber: _builtins.str
+    """The name, which is the tenant's own id of the person."""
+    email: _builtins.str
+    """Where mail goes, in canonical form. Empty: there is none."""
+    phone: _builtins.str
+    """Where text messages go, in canonical form. Empty: there is none."""
+    push: _builtins.str
+    """The device that pushes go to. Empty: there is none."""
+    locale: _builtins.str
+    """The BCP 47 language tag in which templates are rendered where a request names none. Empty: the template's."""
+    time_zone: _builtins.str
+    """The IANA time zone. Kept for the caller: nothing is scheduled by it."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was first put."""
+
+    @_builtins.property
+    def update_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was last changed."""
+
+    def __init__(
+        self,
+        *,
+        subscriber: _builtins.str = ...,
+        email: _builtins.str = ...,
+        phone: _builtins.str = ...,
+        push: _builtins.str = ...,
+        locale: _builtins.str = ...,
+        time_zone: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        update_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "update_time", b"update_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "email", b"email", "locale", b"locale", "phone", b"phone", "push", b"push", "subscriber", b"subscriber", "time_zone", b"time_zone", "update_time", b"update_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Subscriber: _TypeAlias = Subscriber  # noqa: Y015
+
+@_typing.final
+class PutSubscriberRequest(_message.Message):
+    """What a subscriber shall be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIBER_FIELD_NUMBER: _builtins.int
+    EMAIL_FIELD_NUMBER: _builtins.int
+    PHONE_FIELD_NUMBER: _builtins.int
+    PUSH_FIELD_NUMBER: _builtins.int
+    LOCALE_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
+    subscriber: _builtins.str
+    """Required: the name, one line of 1 to 255 characters. An id that says nothing of the person is best."""
+    email: _builtins.str
+    """A mail address, as in ScheduleNotificationRequest."""
+    phone: _builtins.str
+    """A telephone number, likewise."""
+    push: _builtins.str
+    """The token of a device, likewise."""
+    locale: _builtins.str
+    """A BCP 47 language tag."""
+    time_zone: _builtins.str
+    """An IANA time zone, as Europe/Vienna."""
+    def __init__(
+        self,
+        *,
+        subscriber: _builtins.str = ...,
+        email: _builtins.str = ...,
+        phone: _builtins.str = ...,
+        push: _builtins.str = ...,
+        locale: _builtins.str = ...,
+        time_zone: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["email", b"email", "locale", b"locale", "phone", b"phone", "push", b"push", "subscriber", b"subscriber", "time_zone", b"time_zone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutSubscriberRequest: _TypeAlias = PutSubscriberRequest  # noqa: Y015
+
+@_typing.final
+class PutSubscriberResponse(_message.Message):
+    """It is stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIBER_FIELD_NUMBER: _builtins.int
+    UNCHANGED_FIELD_NUMBER: _builtins.int
+    unchanged: _builtins.bool
+    """Whether it was so before."""
+    @_builtins.property
+    def subscriber(self) -> Global___Subscriber:
+        """As it is stored."""
+
+    def __init__(
+        self,
+        *,
+        subscriber: Global___Subscriber | None = ...,
+        unchanged: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["subscriber", b"subscriber"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subscriber", b"subscriber", "unchanged", b"unchanged"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutSubscriberResponse: _TypeAlias = PutSubscriberResponse  # noqa: Y015
+
+@_typing.final
+class GetSubscriberRequest(_message.Message):
+    """Which subscriber."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIBER_FIELD_NUMBER: _builtins.int
+    subscriber: _builtins.str
+    """Required: the name."""
+    def __init__(
+        self,
+        *,
+        subscriber: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subscriber", b"subscriber"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSubscriberRequest: _TypeAlias = GetSubscriberRequest  # noqa: Y015
+
+@_typing.final
+class GetSubscriberResponse(_message.Message):
+    """The subscriber."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIBER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def subscriber(self) -> Global___Subscriber:
+        """As it is stored."""
+
+    def __init__(
+        self,
+        *,
+        subscriber: Global___Subscriber | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["subscriber", b"subscriber"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subscriber", b"subscriber"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSubscriberResponse: _TypeAlias = GetSubscriberResponse  # noqa: Y015
+
+@_typing.final
+class ListSubscribersRequest(_message.Message):
+    """Which subscribers to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    channel: _notification_pb2.Channel.ValueType
+    """With an address on this channel; needs an address."""
+    address: _builtins.str
+    """With this address, in any spelling; needs a channel. Several may have the same."""
+    page_size: _builtins.int
+    """At most this many. 0 means 50, more than 1,000 means 1,000."""
+    page_token: _builtins.str
+    """Where the last page ended. Bound to the other fields but `page_size`."""
+    def __init__(
+        self,
+        *,
+        channel: _notification_pb2.Channel.ValueType = ...,
+        address: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "channel", b"channel", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSubscribersRequest: _TypeAlias = ListSubscribersRequest  # noqa: Y015
+
+@_typing.final
+class ListSubscribersResponse(_message.Message):
+    """A page of subscribers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIBERS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Where the next page begins. Empty: there is none."""
+    @_builtins.property
+    def subscribers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Subscriber]:
+        """Those that were put first stand last."""
+
+    def __init__(
+        self,
+        *,
+        subscribers: _abc.Iterable[Global___Subscriber] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "subscribers", b"subscribers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSubscribersResponse: _TypeAlias = ListSubscribersResponse  # noqa: Y015
+
+@_typing.final
+class DeleteSubscriberRequest(_message.Message):
+    """Which subscriber to erase."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBSCRIBER_FIELD_NUMBER: _builtins.int
+    subscriber: _builtins.str
+    """Required: the name."""
+    def __init__(
+        self,
+        *,
+        subscriber: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subscriber", b"subscriber"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSubscriberRequest: _TypeAlias = DeleteSubscriberRequest  # noqa: Y015
+
+@_typing.final
+class DeleteSubscriberResponse(_message.Message):
+    """What was erased by this call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERASED_FIELD_NUMBER: _builtins.int
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    erased: _builtins.int
+    """How many notifications."""
+    cancelled: _builtins.int
+    """Of these, how many were cancelled."""
+    in_flight: _builtins.int
+    """Of these, how many a worker has in hand."""
+    more: _builtins.bool
+    """There are more, and the subscriber is still there: the same call goes on."""
+    def __init__(
+        self,
+        *,
+        erased: _builtins.int = ...,
+        cancelled: _builtins.int = ...,
+        in_flight: _builtins.int = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "erased", b"erased", "in_flight", b"in_flight", "more", b"more"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSubscriberResponse: _TypeAlias = DeleteSubscriberResponse  # noqa: Y015
+
+@_typing.final
 class Suppression(_message.Message):
-    """An address to which nothing is sent."""
+    """An address, or a subscriber, to which nothing is sent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -76,12 +364,14 @@ class Suppression(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     ACTOR_FIELD_NUMBER: _builtins.int
+    SUBSCRIBER_FIELD_NUMBER: _builtins.int
+    ERASED_FIELD_NUMBER: _builtins.int
     suppression_id: _builtins.str
     """Its id."""
     channel: _notification_pb2.Channel.ValueType
-    """On which channel."""
+    """On which channel. Unset: on all of a subscriber's."""
     address: _builtins.str
-    """Which address, in canonical form; that of a mail in lower case."""
+    """Which address, in canonical form; that of a mail in lower case. Empty: it is of a subscriber, or `erased`."""
     category: _builtins.str
     """For which category. Empty: for all."""
     source: Global___SuppressionSource.ValueType
@@ -90,6 +380,12 @@ class Suppression(_message.Message):
     """The provider's code, where it was one."""
     actor: _builtins.str
     """Who put it. Empty: a provider's answer."""
+    subscriber: _builtins.str
+    """Which subscriber, where it is not of an address."""
+    erased: _builtins.bool
+    """The address was erased with a subscriber. Only a keyed hash of it is kept, by which it goes on to hold, is found by
+    its address, and is taken away by it.
+    """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was put."""
@@ -105,10 +401,12 @@ class Suppression(_message.Message):
         code: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         actor: _builtins.str = ...,
+        subscriber: _builtins.str = ...,
+        erased: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "address", b"address", "category", b"category", "channel", b"channel", "code", b"code", "create_time", b"create_time", "source", b"source", "suppression_id", b"suppression_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "address", b"address", "category", b"category", "channel", b"channel", "code", b"code", "create_time", b"create_time", "erased", b"erased", "source", b"source", "subscriber", b"subscriber", "suppression_id", b"suppression_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -122,12 +420,15 @@ class PutSuppressionRequest(_message.Message):
 
     CHANNEL_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    SUBSCRIBER_FIELD_NUMBER: _builtins.int
     CATEGORY_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     channel: _notification_pb2.Channel.ValueType
-    """Required."""
+    """Required for an address. Of a subscriber, default: all channels."""
     address: _builtins.str
-    """Required: as in ScheduleNotificationRequest, in any spelling."""
+    """As in ScheduleNotificationRequest, in any spelling."""
+    subscriber: _builtins.str
+    """A subscriber's name."""
     category: _builtins.str
     """Only notifications of this category. One line of at most 64 characters. Default: all."""
     source: Global___SuppressionSource.ValueType
@@ -137,14 +438,17 @@ class PutSuppressionRequest(_message.Message):
         *,
         channel: _notification_pb2.Channel.ValueType = ...,
         address: _builtins.str = ...,
+        subscriber: _builtins.str = ...,
         category: _builtins.str = ...,
         source: Global___SuppressionSource.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "recipient", b"recipient", "subscriber", b"subscriber"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "category", b"category", "channel", b"channel", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "category", b"category", "channel", b"channel", "recipient", b"recipient", "source", b"source", "subscriber", b"subscriber"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_recipient: _TypeAlias = _typing.Literal["address", "subscriber"]  # noqa: Y015
+    _WhichOneofArgType_recipient: _TypeAlias = _typing.Literal["recipient", b"recipient"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_recipient) -> _WhichOneofReturnType_recipient | None: ...
 
 Global___PutSuppressionRequest: _TypeAlias = PutSuppressionRequest  # noqa: Y015
 
@@ -196,6 +500,7 @@ class ListSuppressionsRequest(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SUBSCRIBER_FIELD_NUMBER: _builtins.int
     channel: _notification_pb2.Channel.ValueType
     """On this channel."""
     address: _builtins.str
@@ -208,6 +513,8 @@ class ListSuppressionsRequest(_message.Message):
     """At most this many. 0 means 50, more than 1,000 means 1,000. A page may be shorter, or empty, and not the last."""
     page_token: _builtins.str
     """Where the last page ended. Bound to the other fields but `page_size`."""
+    subscriber: _builtins.str
+    """Of this subscriber; not with an address."""
     def __init__(
         self,
         *,
@@ -217,10 +524,11 @@ class ListSuppressionsRequest(_message.Message):
         source: Global___SuppressionSource.ValueType = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        subscriber: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "category", b"category", "channel", b"channel", "page_size", b"page_size", "page_token", b"page_token", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "category", b"category", "channel", b"channel", "page_size", b"page_size", "page_token", b"page_token", "source", b"source", "subscriber", b"subscriber"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -262,12 +570,15 @@ class DeleteSuppressionRequest(_message.Message):
 
     CHANNEL_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    SUBSCRIBER_FIELD_NUMBER: _builtins.int
     CATEGORY_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     channel: _notification_pb2.Channel.ValueType
-    """Required."""
+    """Required for an address. Of a subscriber, default: the one for all channels."""
     address: _builtins.str
-    """Required, in any spelling."""
+    """In any spelling."""
+    subscriber: _builtins.str
+    """A subscriber's name."""
     category: _builtins.str
     """The category that it is for. Default: the one for all."""
     source: Global___SuppressionSource.ValueType
@@ -277,14 +588,17 @@ class DeleteSuppressionRequest(_message.Message):
         *,
         channel: _notification_pb2.Channel.ValueType = ...,
         address: _builtins.str = ...,
+        subscriber: _builtins.str = ...,
         category: _builtins.str = ...,
         source: Global___SuppressionSource.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "recipient", b"recipient", "subscriber", b"subscriber"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "category", b"category", "channel", b"channel", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "category", b"category", "channel", b"channel", "recipient", b"recipient", "source", b"source", "subscriber", b"subscriber"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_recipient: _TypeAlias = _typing.Literal["address", "subscriber"]  # noqa: Y015
+    _WhichOneofArgType_recipient: _TypeAlias = _typing.Literal["recipient", b"recipient"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_recipient) -> _WhichOneofReturnType_recipient | None: ...
 
 Global___DeleteSuppressionRequest: _TypeAlias = DeleteSuppressionRequest  # noqa: Y015
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RecipientsStub:
-    """Keeps who must not be sent to. Served by the scheduler.
+    """Keeps who is sent to by name, and who must not be sent to. Served by the scheduler.
     """
 
     def __init__(self, channel):
@@ -35,6 +35,26 @@ class RecipientsStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.PutSubscriber = channel.unary_unary(
+                '/notifyqueue.v1.Recipients/PutSubscriber',
+                request_serializer=notifyqueue_dot_v1_dot_recipients__pb2.PutSubscriberRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.PutSubscriberResponse.FromString,
+                _registered_method=True)
+        self.GetSubscriber = channel.unary_unary(
+                '/notifyqueue.v1.Recipients/GetSubscriber',
+                request_serializer=notifyqueue_dot_v1_dot_recipients__pb2.GetSubscriberRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.GetSubscriberResponse.FromString,
+                _registered_method=True)
+        self.ListSubscribers = channel.unary_unary(
+                '/notifyqueue.v1.Recipients/ListSubscribers',
+                request_serializer=notifyqueue_dot_v1_dot_recipients__pb2.ListSubscribersRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.ListSubscribersResponse.FromString,
+                _registered_method=True)
+        self.DeleteSubscriber = channel.unary_unary(
+                '/notifyqueue.v1.Recipients/DeleteSubscriber',
+                request_serializer=notifyqueue_dot_v1_dot_recipients__pb2.DeleteSubscriberRequest.SerializeToString,
+                response_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.DeleteSubscriberResponse.FromString,
+                _registered_method=True)
         self.PutSuppression = channel.unary_unary(
                 '/notifyqueue.v1.Recipients/PutSuppression',
                 request_serializer=notifyqueue_dot_v1_dot_recipients__pb2.PutSuppressionRequest.SerializeToString,
@@ -58,13 +78,49 @@ class RecipientsStub:
 
 
 class RecipientsServicer:
-    """Keeps who must not be sent to. Served by the scheduler.
+    """Keeps who is sent to by name, and who must not be sent to. Served by the scheduler.
     """
 
+    def PutSubscriber(self, request, context):
+        """Sees to it that a subscriber is what this says, and nothing else: an address that it leaves out is taken away. What
+        was accepted before goes where it was to go. Putting it again changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSubscriber(self, request, context):
+        """A subscriber. RESOURCE_NOT_FOUND where there is none of this name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSubscribers(self, request, context):
+        """A tenant's subscribers, those that were put first last.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSubscriber(self, request, context):
+        """Erases a subscriber. His notifications keep their ids, statuses and timelines, and lose what was said, where it went
+        and his name; those that no worker has taken are cancelled. What one has in hand is counted: its call may be under way
+        or yet to come, and is not repeated. That an address of his, or he himself, is suppressed goes on to hold; of the
+        address only a keyed hash is kept for it. What went to an address of his, and not to him by name, stays.
+        It works in parts: what it has erased stays so, also where the call then fails, and he is there until the last part.
+        RESOURCE_NOT_FOUND where there is none of this name, as after an answer that was lost.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PutSuppression(self, request, context):
-        """Sees to it that nothing is sent to an address any more. It holds for every notification that no worker has taken when
-        this is stored, also for those that were accepted before: they end as SUPPRESSED. The answer says how many a worker
-        has in hand; where that is 0, no call to a provider is made from then on. Putting it again changes nothing.
+        """Sees to it that nothing is sent to an address, or to a subscriber at whatever address, any more. It holds for every
+        notification that no worker has taken when this is stored, also for those that were accepted before: they end as
+        SUPPRESSED. The answer says how many a worker has in hand; where that is 0, no call to a provider is made from then
+        on. Putting it again changes nothing. A subscriber need not be there, or not yet: his name is the caller's, and his
+        suppressions hold as long as they stand. They are about what is sent to him by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,6 +152,26 @@ class RecipientsServicer:
 
 def add_RecipientsServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'PutSubscriber': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutSubscriber,
+                    request_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.PutSubscriberRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_recipients__pb2.PutSubscriberResponse.SerializeToString,
+            ),
+            'GetSubscriber': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSubscriber,
+                    request_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.GetSubscriberRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_recipients__pb2.GetSubscriberResponse.SerializeToString,
+            ),
+            'ListSubscribers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSubscribers,
+                    request_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.ListSubscribersRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_recipients__pb2.ListSubscribersResponse.SerializeToString,
+            ),
+            'DeleteSubscriber': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSubscriber,
+                    request_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.DeleteSubscriberRequest.FromString,
+                    response_serializer=notifyqueue_dot_v1_dot_recipients__pb2.DeleteSubscriberResponse.SerializeToString,
+            ),
             'PutSuppression': grpc.unary_unary_rpc_method_handler(
                     servicer.PutSuppression,
                     request_deserializer=notifyqueue_dot_v1_dot_recipients__pb2.PutSuppressionRequest.FromString,
@@ -125,8 +201,116 @@ def add_RecipientsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Recipients:
-    """Keeps who must not be sent to. Served by the scheduler.
+    """Keeps who is sent to by name, and who must not be sent to. Served by the scheduler.
     """
+
+    @staticmethod
+    def PutSubscriber(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/notifyqueue.v1.Recipients/PutSubscriber',
+            notifyqueue_dot_v1_dot_recipients__pb2.PutSubscriberRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_recipients__pb2.PutSubscriberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSubscriber(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/notifyqueue.v1.Recipients/GetSubscriber',
+            notifyqueue_dot_v1_dot_recipients__pb2.GetSubscriberRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_recipients__pb2.GetSubscriberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSubscribers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/notifyqueue.v1.Recipients/ListSubscribers',
+            notifyqueue_dot_v1_dot_recipients__pb2.ListSubscribersRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_recipients__pb2.ListSubscribersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSubscriber(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/notifyqueue.v1.Recipients/DeleteSubscriber',
+            notifyqueue_dot_v1_dot_recipients__pb2.DeleteSubscriberRequest.SerializeToString,
+            notifyqueue_dot_v1_dot_recipients__pb2.DeleteSubscriberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def PutSuppression(request,

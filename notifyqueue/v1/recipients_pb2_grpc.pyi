@@ -13,13 +13,31 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RecipientsStub:
-    """Keeps who must not be sent to. Served by the scheduler."""
+    """Keeps who is sent to by name, and who must not be sent to. Served by the scheduler."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    PutSubscriber: _aio.UnaryUnaryMultiCallable[_recipients_pb2.PutSubscriberRequest, _recipients_pb2.PutSubscriberResponse]
+    """Sees to it that a subscriber is what this says, and nothing else: an address that it leaves out is taken away. What
+    was accepted before goes where it was to go. Putting it again changes nothing.
+    """
+    GetSubscriber: _aio.UnaryUnaryMultiCallable[_recipients_pb2.GetSubscriberRequest, _recipients_pb2.GetSubscriberResponse]
+    """A subscriber. RESOURCE_NOT_FOUND where there is none of this name."""
+    ListSubscribers: _aio.UnaryUnaryMultiCallable[_recipients_pb2.ListSubscribersRequest, _recipients_pb2.ListSubscribersResponse]
+    """A tenant's subscribers, those that were put first last."""
+    DeleteSubscriber: _aio.UnaryUnaryMultiCallable[_recipients_pb2.DeleteSubscriberRequest, _recipients_pb2.DeleteSubscriberResponse]
+    """Erases a subscriber. His notifications keep their ids, statuses and timelines, and lose what was said, where it went
+    and his name; those that no worker has taken are cancelled. What one has in hand is counted: its call may be under way
+    or yet to come, and is not repeated. That an address of his, or he himself, is suppressed goes on to hold; of the
+    address only a keyed hash is kept for it. What went to an address of his, and not to him by name, stays.
+    It works in parts: what it has erased stays so, also where the call then fails, and he is there until the last part.
+    RESOURCE_NOT_FOUND where there is none of this name, as after an answer that was lost.
+    """
     PutSuppression: _aio.UnaryUnaryMultiCallable[_recipients_pb2.PutSuppressionRequest, _recipients_pb2.PutSuppressionResponse]
-    """Sees to it that nothing is sent to an address any more. It holds for every notification that no worker has taken when
-    this is stored, also for those that were accepted before: they end as SUPPRESSED. The answer says how many a worker
-    has in hand; where that is 0, no call to a provider is made from then on. Putting it again changes nothing.
+    """Sees to it that nothing is sent to an address, or to a subscriber at whatever address, any more. It holds for every
+    notification that no worker has taken when this is stored, also for those that were accepted before: they end as
+    SUPPRESSED. The answer says how many a worker has in hand; where that is 0, no call to a provider is made from then
+    on. Putting it again changes nothing. A subscriber need not be there, or not yet: his name is the caller's, and his
+    suppressions hold as long as they stand. They are about what is sent to him by name.
     """
     ListSuppressions: _aio.UnaryUnaryMultiCallable[_recipients_pb2.ListSuppressionsRequest, _recipients_pb2.ListSuppressionsResponse]
     """A tenant's suppressions, newest first."""
@@ -33,7 +51,47 @@ class RecipientsStub:
     """
 
 class RecipientsServicer(metaclass=_abc_1.ABCMeta):
-    """Keeps who must not be sent to. Served by the scheduler."""
+    """Keeps who is sent to by name, and who must not be sent to. Served by the scheduler."""
+
+    @_abc_1.abstractmethod
+    def PutSubscriber(
+        self,
+        request: _recipients_pb2.PutSubscriberRequest,
+        context: _aio.ServicerContext[_recipients_pb2.PutSubscriberRequest, _abc.Awaitable[_recipients_pb2.PutSubscriberResponse]],
+    ) -> _abc.Awaitable[_recipients_pb2.PutSubscriberResponse]:
+        """Sees to it that a subscriber is what this says, and nothing else: an address that it leaves out is taken away. What
+        was accepted before goes where it was to go. Putting it again changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def GetSubscriber(
+        self,
+        request: _recipients_pb2.GetSubscriberRequest,
+        context: _aio.ServicerContext[_recipients_pb2.GetSubscriberRequest, _abc.Awaitable[_recipients_pb2.GetSubscriberResponse]],
+    ) -> _abc.Awaitable[_recipients_pb2.GetSubscriberResponse]:
+        """A subscriber. RESOURCE_NOT_FOUND where there is none of this name."""
+
+    @_abc_1.abstractmethod
+    def ListSubscribers(
+        self,
+        request: _recipients_pb2.ListSubscribersRequest,
+        context: _aio.ServicerContext[_recipients_pb2.ListSubscribersRequest, _abc.Awaitable[_recipients_pb2.ListSubscribersResponse]],
+    ) -> _abc.Awaitable[_recipients_pb2.ListSubscribersResponse]:
+        """A tenant's subscribers, those that were put first last."""
+
+    @_abc_1.abstractmethod
+    def DeleteSubscriber(
+        self,
+        request: _recipients_pb2.DeleteSubscriberRequest,
+        context: _aio.ServicerContext[_recipients_pb2.DeleteSubscriberRequest, _abc.Awaitable[_recipients_pb2.DeleteSubscriberResponse]],
+    ) -> _abc.Awaitable[_recipients_pb2.DeleteSubscriberResponse]:
+        """Erases a subscriber. His notifications keep their ids, statuses and timelines, and lose what was said, where it went
+        and his name; those that no worker has taken are cancelled. What one has in hand is counted: its call may be under way
+        or yet to come, and is not repeated. That an address of his, or he himself, is suppressed goes on to hold; of the
+        address only a keyed hash is kept for it. What went to an address of his, and not to him by name, stays.
+        It works in parts: what it has erased stays so, also where the call then fails, and he is there until the last part.
+        RESOURCE_NOT_FOUND where there is none of this name, as after an answer that was lost.
+        """
 
     @_abc_1.abstractmethod
     def PutSuppression(
@@ -41,9 +99,11 @@ class RecipientsServicer(metaclass=_abc_1.ABCMeta):
         request: _recipients_pb2.PutSuppressionRequest,
         context: _aio.ServicerContext[_recipients_pb2.PutSuppressionRequest, _abc.Awaitable[_recipients_pb2.PutSuppressionResponse]],
     ) -> _abc.Awaitable[_recipients_pb2.PutSuppressionResponse]:
-        """Sees to it that nothing is sent to an address any more. It holds for every notification that no worker has taken when
-        this is stored, also for those that were accepted before: they end as SUPPRESSED. The answer says how many a worker
-        has in hand; where that is 0, no call to a provider is made from then on. Putting it again changes nothing.
+        """Sees to it that nothing is sent to an address, or to a subscriber at whatever address, any more. It holds for every
+        notification that no worker has taken when this is stored, also for those that were accepted before: they end as
+        SUPPRESSED. The answer says how many a worker has in hand; where that is 0, no call to a provider is made from then
+        on. Putting it again changes nothing. A subscriber need not be there, or not yet: his name is the caller's, and his
+        suppressions hold as long as they stand. They are about what is sent to him by name.
         """
 
     @_abc_1.abstractmethod

@@ -25,7 +25,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ScheduleNotificationRequest(_message.Message):
-    """A notification to accept. This version takes an `address`; subscribers are refused by name."""
+    """A notification to accept."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -73,7 +73,9 @@ class ScheduleNotificationRequest(_message.Message):
     the token of a device, 1 to 2,048 printable ASCII characters without spaces.
     """
     subscriber: _builtins.str
-    """A subscriber's name, whose address on the channel is taken."""
+    """A subscriber's name, 1 to 255 characters, whose address on the channel is taken. A template is rendered in his
+    locale, where the request names none.
+    """
     priority: _notification_pb2.Priority.ValueType
     """Default: NORMAL."""
     at_most_once: _builtins.bool

@@ -4,11 +4,11 @@ Each step stands before the next because the later one costs, writes or hides so
 promised and recorded: the row is the queue entry, and the answer is given when it is committed.
 
 A caller's request passes `validation` alone, so that a bad one costs nobody else anything. Then it joins a group:
-A  one read without locks: is its key known? Is its address suppressed? What are the tenant's bounds, what has it used
-   of its limit, and what time is it?
-B  pure: a known key is a replay, or reused; a new request is judged by the database's clock, the tenant's region, who
-   must not be sent to, by the limit, so that whoever is refused for anything else spends nothing, and last a template
-   is rendered, so that whoever is refused costs no work.
+A  one read without locks: is its key known? Who is its subscriber? Is its address suppressed? What are the tenant's
+   bounds, what has it used of its limit, and what time is it?
+B  pure: a known key is a replay, or reused; a new request is judged by the database's clock, the tenant's region, its
+   subscriber's address, who must not be sent to, by the limit, so that whoever is refused for anything else spends
+   nothing, and last a template is rendered, so that whoever is refused costs no work.
 C  one write: what passed goes in where its key is still free. Whoever lost that race is read again, from A.
    Where a tenant has a limit or a quota, it is one transaction that holds the tenants' buckets: A and B again, for
    somebody may have been before us, with what is PENDING counted where a quota seems to be full; then the write, and
@@ -24,10 +24,11 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
+from services.scheduler import destination
+from services.scheduler.destination import Person, Pseudonyms
 from services.scheduler.fingerprint import fingerprint
 from services.scheduler.limits import Bucket, Limit, Quota, charges, refusals
 from services.scheduler.notification import Notification, Request, TemplateUse
-from services.scheduler.phones import in_region, is_national
 from services.scheduler.templates import Rendered, VersionRef
 from services.scheduler.times import judge_times
 from shared import suppression
@@ -68,7 +69,7 @@ class Facts:
     past_grace: timedelta
     region: str | None = None
     suppressed_by: Sequence[str] = ()
-    """The sources of what suppresses the address for the category."""
+    """The sources of what suppresses the address or the subscriber for the category."""
     limit: Limit | None = None
     empty_at: datetime | None = None
     """Of the bucket; None where the tenant has none yet, or needs none."""
@@ -78,6 +79,8 @@ class Facts:
     pending: int = 0
     """Of the bucket, as the next."""
     counted_at: datetime | None = None
+    person: Person | None = None
+    """The subscriber whom it names; None where there is none."""
 
     @property
     def bucket(self) -> Bucket | None:
@@ -163,6 +166,7 @@ class Accept:
         store: Store,
         renderer: Renderer,
         *,
+        pseudonyms: Pseudonyms,
         max_attempts: int,
         on_due: Callable[[str], None],
         soon: timedelta,
@@ -170,6 +174,7 @@ class Accept:
         """`on_due` is told the channel of what was written and is due within `soon`."""
         self._store = store
         self._renderer = renderer
+        self._pseudonyms = pseudonyms
         self._max_attempts = max_attempts
         self._on_due = on_due
         self._soon = soon
@@ -208,11 +213,21 @@ class Accept:
         return answers
 
     async def _look(self, group: Sequence[Candidate]) -> tuple[Sequence[Candidate], Mapping[Key, Facts]]:
-        """Step A. A national number is looked up again when it is known which it is: it may be suppressed."""
+        """Step A. What had no address yet is looked up again with it: it may be suppressed."""
+        group = [self._named(candidate) for candidate in group]
         facts = await self._store.look_up_keys([candidate.request for candidate in group])
-        completed = [_completed(candidate, facts[candidate.request.key]) for candidate in group]
-        national = [new.request for old, new in zip(group, completed, strict=True) if new is not old]
-        return completed, {**facts, **await self._store.look_up_keys(national)} if national else facts
+        completed = [self._completed(candidate, facts[candidate.request.key]) for candidate in group]
+        again = [new.request for old, new in zip(group, completed, strict=True) if new is not old]
+        return completed, {**facts, **await self._store.look_up_keys(again)} if again else facts
+
+    def _named(self, candidate: Candidate) -> Candidate:
+        return _for(destination.named(candidate.request, self._pseudonyms), candidate)
+
+    def _completed(self, candidate: Candidate, facts: Facts) -> Candidate:
+        """With its address, where it is new."""
+        if facts.known:
+            return candidate
+        return self._named(_for(destination.completed(candidate.request, facts.region, facts.person), candidate))
 
     async def _admit(
         self, group: Sequence[Candidate], facts: Mapping[Key, Facts]
@@ -322,15 +337,8 @@ def _own(new: Iterable[Candidate], written: Set[Key]) -> None:
         one.fate.ours = one.request.key in written
 
 
-def _completed(candidate: Candidate, facts: Facts) -> Candidate:
-    """With its national number in E.164, where that can be done and it is new."""
-    request = candidate.request
-    if facts.known or not is_national(request.channel, request.address):
-        return candidate
-    try:
-        return replace(candidate, request=replace(request, address=in_region(request.address, facts.region)))
-    except ValueError:  # it is refused with all its other faults
-        return candidate
+def _for(request: Request, candidate: Candidate) -> Candidate:
+    return candidate if request is candidate.request else replace(candidate, request=request)
 
 
 def _sort_out(
@@ -359,14 +367,11 @@ def _sort_out(
 def _judge(candidate: Candidate, facts: Facts) -> ApiError | None:
     """Why a new request is refused, whatever its tenant has used of its limit."""
     request = candidate.request
-    violations = judge_times(request.due, request.expiry, facts)
-    if is_national(request.channel, request.address):
-        try:
-            in_region(request.address, facts.region)
-        except ValueError as error:
-            violations = [Violation("address", str(error)), *violations]
+    violations = destination.unlocated(request, facts.region) + judge_times(request.due, request.expiry, facts)
     if violations:
         return RequestInvalid(violations)
+    if refusal := destination.unaddressed(request, facts.person):
+        return refusal
     match suppression.reason(facts.suppressed_by):
         case None:
             return None if candidate.rendered else _judge_template(request, facts)

@@ -3,7 +3,7 @@
 The form has a version, which the fingerprint begins with. It leaves out what is not set, so a field that comes later
 changes no fingerprint of a request that does not use it. A national telephone number stands in it as its digits: what
 the tenant's region makes of them may change, and a replay must stay one. So must that of a request with a template, of
-which it has what was asked, and not what it was rendered to.
+which it has what was asked, and not what it was rendered to; and that for a subscriber, who may have moved.
 """
 
 import hashlib
@@ -23,7 +23,8 @@ def fingerprint(request: Request) -> bytes:
     """One byte of version and a SHA-256. Equal instants are equal in any offset; a delay is what it is."""
     said = {
         "channel": request.channel,
-        "address": request.address,
+        "address": request.address if request.subscriber is None else None,
+        "subscriber": request.subscriber,
         "content": request.content if request.template is None else None,
         "template": _template(request.template),
         "priority": request.priority,

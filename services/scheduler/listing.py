@@ -26,6 +26,7 @@ class Filter:
     channel: str | None = None
     address: str | None = None
     reference: str | None = None
+    subscriber: str | None = None
     created_since: datetime | None = None
     created_before: datetime | None = None
 
@@ -82,7 +83,7 @@ def first_id(time: datetime, slack: timedelta) -> UUID:
 
 def leading(filter_: Filter) -> Filter:
     """What the chosen index answers by itself: the most selective that is set."""
-    for name in ("reference", "address", "status"):
+    for name in ("reference", "subscriber", "address", "status"):
         if getattr(filter_, name) is not None:
             return replace(Filter(), **{name: getattr(filter_, name)})
     return Filter()

@@ -20,7 +20,7 @@ from services.scheduler.listing import Filter
 from services.scheduler.notification import HistoryEntry, Notification
 from services.scheduler.statistics import Count
 from services.scheduler.templates import Use
-from services.scheduler.validation import MAX_REASON, MAX_REFERENCE, TEMPLATE, Draft
+from services.scheduler.validation import MAX_REASON, MAX_REFERENCE, TEMPLATE, Draft, subscriber_name
 from shared.errors import ApiError
 
 MAX_PAGE = 3 * 1024 * 1024  # of bytes: unless told otherwise, clients refuse an answer of more than 4 MiB
@@ -44,6 +44,7 @@ def draft(tenant: str, request: scheduler_pb2.ScheduleNotificationRequest) -> Dr
         content=content,
         parts=parts(getattr(request, content)) if content in CHANNELS else {},
         template=_use(request.template) if content == TEMPLATE else None,
+        subscriber=request.subscriber,
         priority=request.priority,
         due=_moment(request, "due"),
         expiry=_moment(request, "expiry"),
@@ -160,8 +161,7 @@ def filter_(message: notification_pb2.NotificationFilter) -> Filter:
 
 def _filter(faults: Faults, message: notification_pb2.NotificationFilter) -> Filter:
     """A national telephone number still lacks its country."""
-    if message.subscriber:
-        faults.add("filter.subscriber", "is not served by this version")
+    subscriber_name(faults, "filter.subscriber", message.subscriber, required=False)
     asked = channel(message.channel)
     address = message.address or None
     if address and asked:
@@ -174,6 +174,7 @@ def _filter(faults: Faults, message: notification_pb2.NotificationFilter) -> Fil
         channel=asked,
         address=address,
         reference=message.reference or None,
+        subscriber=message.subscriber or None,
         created_since=message.created_since.ToDatetime(UTC) if message.HasField("created_since") else None,
         created_before=message.created_before.ToDatetime(UTC) if message.HasField("created_before") else None,
     )
@@ -232,6 +233,7 @@ def notification(stored: Notification, timeline: Iterable[HistoryEntry] | None =
         labels=dict(stored.labels),
         template=stored.template or "",
         template_version=stored.template_version or 0,
+        subscriber=stored.subscriber or "",
         redrive_count=stored.redrive_count,
         revision=stored.revision,
         due_time=timestamp(stored.due_at),

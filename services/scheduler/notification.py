@@ -26,7 +26,8 @@ class Request:
     idempotency_key: str = field(repr=False)
     channel: str
     address: str = field(repr=False)
-    """Of a national telephone number the digits, until `accept` knows the tenant's region."""
+    """Of a national telephone number the digits, until `accept` knows the tenant's region; of a subscriber nothing,
+    until it has read him."""
     content: Mapping[str, object] = field(repr=False)
     """Nothing, where `template` says what it is rendered from."""
     priority: int
@@ -39,6 +40,11 @@ class Request:
     reference: str | None
     labels: Mapping[str, str] = field(repr=False)
     template: TemplateUse | None = None
+    subscriber: str | None = None
+    person: UUID | None = None
+    """The subscriber's id, once he was read: another one may bear the name later."""
+    pseudonym: str | None = None
+    """What stands for the address, once that is known."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -53,6 +59,7 @@ class Notification:
     idempotency_key: str = field(repr=False)
     channel: str
     address: str = field(repr=False)
+    """Empty where it was erased."""
     priority: int
     status: str
     failure_reason: str | None = None
@@ -69,6 +76,7 @@ class Notification:
     labels: Mapping[str, str] = field(repr=False)
     template: str | None = None
     template_version: int | None = None
+    subscriber: str | None = None
     redrive_count: int = 0
     revision: int = 1
     created_at: datetime

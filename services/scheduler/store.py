@@ -13,6 +13,7 @@ import asyncpg
 from services.scheduler.accept import Candidate, Facts, Key, Known
 from services.scheduler.bulk import Ended
 from services.scheduler.changes import By, Schedule
+from services.scheduler.destination import Person
 from services.scheduler.lanes import Lane, LiveLane, LiveWorker, OpenBreaker, Pause
 from services.scheduler.limits import Limit
 from services.scheduler.listing import Filter, Scan, leading
@@ -35,17 +36,20 @@ class Store:
 
     async def look_up_keys(self, requests: Sequence[Request]) -> Mapping[Key, Facts]:
         asked = [
-            (*request.key, request.channel, request.address, request.category, *_template(request))
+            (
+                *(*request.key, request.channel, request.address, request.category),
+                *(*_template(request), request.subscriber, request.pseudonym),
+            )
             for request in requests
         ]
-        rows = await self._executor.fetch(sql["look_up_keys"], *columns(asked, 7))
+        rows = await self._executor.fetch(sql["look_up_keys"], *columns(asked, 9))
         return {(row["tenant_id"], row["idempotency_key"]): _facts(row) for row in rows}
 
     async def insert_notifications(
         self, candidates: Sequence[Candidate], max_attempts: int
     ) -> Mapping[Key, Notification]:
         """Answers those that were written; the others' keys were taken in between."""
-        arrays = columns([_row(candidate) for candidate in candidates], 17)
+        arrays = columns([_row(candidate) for candidate in candidates], 20)
         rows = await self._executor.fetch(sql["insert_notifications"], *arrays, max_attempts)
         asked = {candidate.request.key: candidate for candidate in candidates}
         written = {(row["tenant_id"], row["idempotency_key"]): row for row in rows}
@@ -97,6 +101,7 @@ class Store:
             filter_.reference,
             filter_.created_since,
             filter_.created_before,
+            filter_.subscriber,
         )
         dead = list(map(Dead, rows[0]["ids"], rows[0]["revisions"]))
         return Slice(dead, rows[0]["passed_over"], rows[0]["scan_end"])
@@ -139,7 +144,7 @@ class Store:
     ) -> tuple[Sequence[Notification], UUID | None]:
         """The page; where it is short, also the id below which there may be more."""
         rows = await self._executor.fetch(
-            _led(sql["list_notifications"], filter_, address="$6, $7", reference="$8"),
+            _led(sql["list_notifications"], filter_, address="$6, $7", reference="$8", subscriber="$11"),
             tenant,
             scan.before,
             scan.after,
@@ -150,6 +155,7 @@ class Store:
             filter_.reference,
             filter_.created_since,
             filter_.created_before,
+            filter_.subscriber,
         )
         found = [_notification(row, without=("scan_end",)) for row in rows if row["id"]]
         return found, rows[0]["scan_end"]
@@ -157,7 +163,7 @@ class Store:
     async def find_pending(self, tenant: str, filter_: Filter, scan: Scan) -> tuple[Sequence[UUID], UUID | None]:
         """What fits among the newest; and the id below which there may be more. The filter's status says nothing."""
         rows = await self._executor.fetch(
-            _led(sql["find_pending"], replace(filter_, status=None), address="$4, $5", reference="$6"),
+            _led(sql["find_pending"], replace(filter_, status=None), address="$4, $5", reference="$6", subscriber="$9"),
             tenant,
             scan.before,
             scan.after,
@@ -166,6 +172,7 @@ class Store:
             filter_.reference,
             filter_.created_since,
             filter_.created_before,
+            filter_.subscriber,
         )
         return rows[0]["ids"], rows[0]["scan_end"]
 
@@ -225,6 +232,8 @@ def _led(statement: str, filter_: Filter, **parameters: str) -> str:
     lead, condition = leading(filter_), ""
     if lead.reference is not None:
         condition = f"AND n.reference = (SELECT {parameters['reference']})"
+    elif lead.subscriber is not None:
+        condition = f"AND n.subscriber = (SELECT {parameters['subscriber']})"
     elif lead.address is not None:
         condition = f"AND {FORM}(n.channel, n.address) = (SELECT {FORM}({parameters['address']}))"
     elif lead.status in RARE_STATUSES:
@@ -250,6 +259,7 @@ def _facts(row: asyncpg.Record) -> Facts:
         row["pending_quota"],
         row["pending"] or 0,
         row["counted_at"],
+        Person(row["person_id"], row["person_address"], row["person_locale"]) if row["person_id"] else None,
     )
 
 
@@ -274,6 +284,7 @@ def _row(candidate: Candidate) -> tuple[object, ...]:
         json.dumps(request.labels),
         json.dumps(candidate.content),
         *_rendered_from(candidate),
+        *(request.subscriber, request.person, request.pseudonym),
     )
 
 
@@ -308,13 +319,14 @@ def _fresh(candidate: Candidate, row: asyncpg.Record, max_attempts: int) -> Noti
         labels=request.labels,
         template=template,
         template_version=template_version,
+        subscriber=request.subscriber,
         created_at=row["created_at"],
     )
 
 
 def _notification(row: asyncpg.Record, *, without: Sequence[str] = ()) -> Notification:
     fields: dict[str, Any] = {name: value for name, value in row.items() if name not in without}
-    return Notification(**fields | {"labels": json.loads(fields["labels"])})
+    return Notification(**fields | {"labels": json.loads(fields["labels"]), "address": fields["address"] or ""})
 
 
 def _count(row: asyncpg.Record, name: str) -> Count:

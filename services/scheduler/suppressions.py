@@ -11,10 +11,12 @@ import structlog
 
 from services.scheduler.addresses import CANONICAL
 from services.scheduler.bulk import DEFAULT_LIMIT, MAX_LIMIT
+from services.scheduler.destination import Pseudonyms
 from services.scheduler.faults import Faults
 from services.scheduler.listing import OLDEST, SLACK, Regions, Scan, first_id
 from services.scheduler.phones import in_region, is_national
 from services.scheduler.statistics import Count
+from services.scheduler.validation import subscriber_name
 from shared.clock import tick
 from shared.errors import DatabaseUnavailable, RequestInvalid, ResourceNotFound, Violation
 from shared.paging import NEWEST, Page
@@ -32,10 +34,14 @@ class Ban:
     """What a suppression is told by: of a tenant there is one of each."""
 
     channel: str
-    address: str = field(repr=False)
-    """In canonical form, but for a national number's country, until `located`."""
+    """Empty: on all of a subscriber's."""
+    address: str | None = field(repr=False)
+    """In canonical form, but for a national number's country, until `located`; None: of a subscriber."""
     category: str
     source: str
+    subscriber: str | None = None
+    pseudonym: str | None = None
+    """What stands for the address, once it is `located`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +50,10 @@ class Suppression:
 
     id: UUID
     channel: str
-    address: str = field(repr=False)
+    address: str | None = field(repr=False)
+    subscriber: str | None
+    erased: bool
+    """Of the address only its pseudonym was kept, which `address` is."""
     category: str
     source: str
     code: str | None
@@ -60,6 +69,9 @@ class Filter:
     address: str | None = field(default=None, repr=False)
     category: str | None = None
     source: str | None = None
+    subscriber: str | None = None
+    pseudonym: str | None = None
+    """What stands for the address, once it is `located`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,32 +105,42 @@ class Store(Regions, Protocol):
     async def delete_suppressions(self, tenant: str, order: Order, scan: Scan) -> Report: ...
 
 
-def check(channel: str | None, address: str, category: str, source: str | None) -> Ban:
-    """Raises RequestInvalid with everything that is wrong."""
+def check(channel: str | None, recipient: str | None, name: str, category: str, source: str | None) -> Ban:
+    """`recipient` names the alternative that was chosen, and `name` is it. Raises RequestInvalid with everything that
+    is wrong.
+    """
     faults = Faults()
-    if channel is None:
-        faults.add("channel", "is required")
-    if not address:
-        faults.add("address", "is required")
-    elif channel:
-        address = faults.canonical("address", address, CANONICAL[channel])
+    if recipient == "subscriber":
+        subscriber_name(faults, "subscriber", name)
+    else:
+        if channel is None:
+            faults.add("channel", "is required")
+        if not name:
+            faults.add("address", "or subscriber is required")
+        elif channel:
+            name = faults.canonical("address", name, CANONICAL[channel])
     _check_category(faults, category)
     if source is None:
         faults.add("source", "is required")
     faults.raise_any()
-    return Ban(channel or "", address, category, source or "")
+    if recipient == "subscriber":
+        return Ban(channel or "", None, category, source or "", subscriber=name)
+    return Ban(channel or "", name, category, source or "")
 
 
-def check_filter(channel: str | None, address: str, category: str, source: str | None) -> Filter:
+def check_filter(channel: str | None, address: str, category: str, source: str | None, subscriber: str = "") -> Filter:
     """Raises RequestInvalid."""
     faults = Faults()
+    subscriber_name(faults, "subscriber", subscriber, required=False)
+    if address and subscriber:
+        faults.add("address", "must not be given with a subscriber")
     if address and channel:
         address = faults.canonical("address", address, CANONICAL[channel])
     elif address:
         faults.add("channel", "is required where an address is given")
     _check_category(faults, category)
     faults.raise_any()
-    return Filter(channel, address or None, category or None, source)
+    return Filter(channel, address or None, category or None, source, subscriber or None)
 
 
 def check_order(source: str | None, since: datetime | None, limit: int, *, dry_run: bool) -> Order:
@@ -151,8 +173,9 @@ async def located(store: Regions, tenant: str, channel: str, address: str) -> st
 
 
 class Suppressions:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, pseudonyms: Pseudonyms) -> None:
         self._store = store
+        self._pseudonyms = pseudonyms
 
     async def put(self, tenant: str, ban: Ban, actor: str) -> tuple[Suppression, bool, Count]:
         """As it is stored, whether it was before, and how much of what it forbids is under way."""
@@ -176,7 +199,8 @@ class Suppressions:
         """A page, and the id below which the next one begins. A short or empty page need not be the last."""
         if filter_.address and filter_.channel:
             address = await located(self._store, tenant, filter_.channel, filter_.address)
-            filter_ = replace(filter_, address=address)
+            pseudonym = self._pseudonyms(tenant, filter_.channel, address)
+            filter_ = replace(filter_, address=address, pseudonym=pseudonym)
         rows, end = await self._store.list_suppressions(tenant, filter_, page)
         return rows, rows[-1].id if len(rows) == page.size else end
 
@@ -195,4 +219,7 @@ class Suppressions:
         return report
 
     async def _located(self, tenant: str, ban: Ban) -> Ban:
-        return replace(ban, address=await located(self._store, tenant, ban.channel, ban.address))
+        if ban.address is None:
+            return ban
+        address = await located(self._store, tenant, ban.channel, ban.address)
+        return replace(ban, address=address, pseudonym=self._pseudonyms(tenant, ban.channel, address))

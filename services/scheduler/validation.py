@@ -15,6 +15,7 @@ from shared.ids import uuid_of
 
 MAX_LABELS = 16
 MAX_REFERENCE = 255
+MAX_SUBSCRIBER = 255
 MAX_REASON = 255
 NORMAL = 2
 
@@ -41,20 +42,21 @@ class Draft:
     labels: Mapping[str, str] = field(repr=False)
     template: templates.Use | None = None
     """Where that is the chosen content."""
+    subscriber: str = ""
 
 
 def check(draft: Draft) -> Request:
     """The request in canonical form. Raises RequestInvalid with everything that is wrong."""
     faults = Faults()
     faults.length("idempotency_key", draft.idempotency_key, 255, required=True)
-    _check_served(faults, draft)
+    _check_said(faults, draft)
     channel = CHANNELS.get(draft.content or "", "")
     use = None
     if draft.template:
         channel, use = draft.template.channel or "", templates.used(faults, draft.template)
         if not channel:
             faults.add("template.channel", "is required")
-    address = draft.address
+    address = ""
     content: Mapping[str, object] = {}
     if channel and draft.recipient == "address":
         address = faults.canonical("address", draft.address, CANONICAL[channel])
@@ -81,16 +83,22 @@ def check(draft: Draft) -> Request:
         reference=draft.reference or None,
         labels=draft.labels,
         template=use,
+        subscriber=draft.subscriber if draft.recipient == "subscriber" else None,
     )
 
 
-def _check_served(faults: Faults, draft: Draft) -> None:
+def _check_said(faults: Faults, draft: Draft) -> None:
     if draft.recipient is None:
         faults.add("recipient", "is required")
-    elif draft.recipient != "address":
-        faults.add(draft.recipient, "is not served by this version; use address")
+    elif draft.recipient == "subscriber":
+        subscriber_name(faults, "subscriber", draft.subscriber)
     if draft.content is None:
         faults.add("content", "is required")
+
+
+def subscriber_name(faults: Faults, name: str, text: str, *, required: bool = True) -> None:
+    faults.length(name, text, MAX_SUBSCRIBER, required=required)
+    faults.line(name, text)
 
 
 def _check_spans(faults: Faults, draft: Draft) -> None:

@@ -7,7 +7,7 @@ slot anew, and who was put to wait is found waiting.
 
 import asyncio
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +18,7 @@ from uuid import UUID
 import structlog
 
 from services.worker.claim import Claim, Recipient
+from services.worker.gates import look
 from services.worker.turnstile import Plan, Window, admit, opens_in
 from services.worker.turnstile_store import Gate, Turn, TurnstileStore
 from shared.batching import GroupCommit
@@ -122,14 +123,10 @@ class Admission:
                 return {}
             held = await turn.hold_claims(list(claims.values()))
             tickets = await _not_held(turn, [claim for id_, claim in claims.items() if id_ not in held])
-            windows = await turn.read_windows(ours)
-            urgent = _by_recipient([claims[id_] for id_ in held])
-            plans = {
-                recipient: admit(windows[recipient][0], [claim.notification_id for claim in some])
-                for recipient, some in urgent.items()
-            }
+            windows = await look(turn, ours)
+            plans, taken = _plan(windows, _by_recipient([claims[id_] for id_ in held]))
             tickets |= await self._start(turn, windows, plans)
-            gates = await _wait(turn, windows, plans, claims)
+            gates = await _wait(turn, windows, plans, taken, claims)
         for gate in gates:
             self._on_wait(gate.channel, gate.opens_in)
             tickets |= {id_: Ticket(Entry.WAITS, opens_in=gate.opens_in) for id_ in plans[gate.recipient].wait}
@@ -160,6 +157,19 @@ def _by_recipient(claims: Sequence[Claim]) -> Mapping[Recipient, Sequence[Claim]
     return found
 
 
+def _plan(
+    windows: Mapping[Recipient, tuple[Window, timedelta]], urgent: Mapping[Recipient, Sequence[Claim]]
+) -> tuple[dict[Recipient, Plan], Counter[tuple[str, str]]]:
+    """And how many slots each holder gave that nobody had: a subscriber's channels take from the same ones."""
+    plans: dict[Recipient, Plan] = {}
+    taken: Counter[tuple[str, str]] = Counter()
+    for recipient, some in urgent.items():
+        plan = admit(windows[recipient][0], [claim.notification_id for claim in some], taken[recipient.holder])
+        taken[recipient.holder] += len(plan.newcomers)
+        plans[recipient] = plan
+    return plans, taken
+
+
 async def _not_held(turn: Turn, claims: Sequence[Claim]) -> dict[UUID, Ticket]:
     if not claims:
         return {}
@@ -172,12 +182,13 @@ async def _wait(
     turn: Turn,
     windows: Mapping[Recipient, tuple[Window, timedelta]],
     plans: Mapping[Recipient, Plan],
+    taken: Mapping[tuple[str, str], int],
     claims: Mapping[UUID, Claim],
 ) -> list[Gate]:
     """Those who wait, and their gates, in one transaction: nobody waits without one."""
     waiting = {id_: recipient for recipient, plan in plans.items() for id_ in plan.wait}
     gates = [
-        Gate(recipient, claims[plan.wait[0]].channel, opens_in(window, len(plan.newcomers)), window)
+        Gate(recipient, claims[plan.wait[0]].channel, opens_in(window, taken[recipient.holder]), window)
         for recipient, plan in plans.items()
         for window, _ in [windows[recipient]]
         if plan.wait

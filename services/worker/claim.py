@@ -13,11 +13,22 @@ SUSPECT_AFTER = 2
 """Expired claims from which a notification is suspected of crashing its workers (the literal in the claim indexes)."""
 
 
+SUBSCRIBER = "subscriber "
+"""Before the name, in a limit key; no address has a space."""
+
+
 class Recipient(NamedTuple):
-    """Who is sent to, as far as a tenant limits what each gets."""
+    """Who is sent to on a channel, as far as a tenant limits what each gets."""
 
     tenant_id: str
     limit_key: str
+    """The channel, and the address or the subscriber."""
+
+    @property
+    def holder(self) -> tuple[str, str]:
+        """Whose slots they are: a subscriber's of all channels are his. As the function slot_keys of the database."""
+        _, _, who = self.limit_key.partition(" ")
+        return self.tenant_id, who if who.startswith(SUBSCRIBER) else self.limit_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,7 @@ class Claim(Held):
     """Its tenant limits what each recipient gets."""
     suppressed_by: Sequence[str] = ()
     """The sources of what suppresses its address for its category."""
+    subscriber: str | None = None
     granted: bool = False
     """It was called up from a gate, where a slot is kept for it."""
 
@@ -68,7 +80,8 @@ class Claim(Held):
 
     @property
     def recipient(self) -> Recipient:
-        return Recipient(self.tenant_id, f"{self.channel} {suppression.form(self.channel, self.address)}")
+        who = suppression.form(self.channel, self.address) if self.subscriber is None else SUBSCRIBER + self.subscriber
+        return Recipient(self.tenant_id, f"{self.channel} {who}")
 
     def aged(self) -> "Claim":
         """The claim as it is now: the time that is left runs on from when it was asked for."""

@@ -6,17 +6,19 @@ held opens none, and one whose breaker is open only what it needs for a probe: w
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from math import inf
 from typing import Self
+from uuid import UUID
 
 import structlog
 
 from services.worker.claim import Recipient
 from services.worker.shared_lane import SharedLane
-from services.worker.turnstile import opens_in
-from services.worker.turnstile_store import Gate, TurnstileStore
+from services.worker.turnstile import Window, opens_in
+from services.worker.turnstile_store import Gate, Turn, TurnstileStore
 from shared.batching import Contention
 from shared.clock import tick
 from shared.loop import Loop
@@ -27,6 +29,19 @@ TOGETHER = 64
 MIN_SLEEP = 0.02
 MENDING = 60.0  # seconds between two looks for somebody who waits at no gate, before jitter
 BEFORE_ALL = Recipient("", "")
+
+
+async def look(turn: Turn, recipients: Sequence[Recipient]) -> dict[Recipient, tuple[Window, timedelta]]:
+    """Their windows, and how late a call may come. They are locked. No slot is kept for a lane that has stopped."""
+    windows = await turn.read_windows(recipients)
+    stalled = frozenset[UUID]().union(*(window.stalled for window, _ in windows.values()))
+    if not stalled:
+        return windows
+    back = await turn.call_back(stalled)
+    return {
+        recipient: (replace(window, granted=window.granted - back), lateness)
+        for recipient, (window, lateness) in windows.items()
+    }
 
 
 class Gates:
@@ -67,7 +82,7 @@ class Gates:
             ours = await turn.try_recipients(due) if due else []
             if not ours:
                 return 0
-            windows = {recipient: window for recipient, (window, _) in (await turn.read_windows(ours)).items()}
+            windows = {recipient: window for recipient, (window, _) in (await look(turn, ours)).items()}
             called = await turn.grant_slots(windows)
             gone = await turn.remove_gates(ours)
             gates = [

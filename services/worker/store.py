@@ -212,12 +212,13 @@ def _fence(held: Held) -> tuple[UUID, UUID]:
 def _claim(row: asyncpg.Record, channel: str, token: UUID, asked_at: float) -> Claim:
     return Claim(
         **_held(row, channel, token),
-        address=row["address"],
+        address=row["address"] or "",  # erased: with its content, so it is not sent
         content=json.loads(row["content"]) if row["content"] else None,
         expiries=row["expiries"],
         suppressed_by=row["suppressed_by"],
         asked_at=asked_at,
         tenant_id=row["tenant_id"],
+        subscriber=row["subscriber"],
         limited=row["limited"],
         granted=row["granted"],
     )

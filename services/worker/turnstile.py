@@ -25,7 +25,9 @@ class Window:
     granted: Set[UUID]
     """Who was called up, and has not started since."""
     queue: bool
-    """Somebody waits."""
+    """Somebody waits, on this channel: those of another channel, which may have stopped, hold up nobody here."""
+    stalled: Set[UUID] = frozenset()
+    """Those of `granted` who cannot start, for their lane has stopped: they are to be called back."""
 
     @property
     def held(self) -> int:
@@ -47,13 +49,16 @@ class Plan:
     """Those of `start` who take a slot that nobody held."""
 
 
-def admit(window: Window, claimed: Iterable[UUID]) -> Plan:
-    """`claimed` in order of urgency. Whoever holds a slot starts; others only while nobody stands before them."""
+def admit(window: Window, claimed: Iterable[UUID], taken: int = 0) -> Plan:
+    """`claimed` in order of urgency. Whoever holds a slot starts; others only while nobody stands before them.
+
+    `taken` are slots that were given on other channels since the window was read.
+    """
     plan = Plan()
     for notification in claimed:
         if window.limit is None or notification in window.starts or notification in window.granted:
             plan.start.append(notification)
-        elif not (window.queue or plan.wait) and window.held + len(plan.newcomers) < window.limit:
+        elif not (window.queue or plan.wait) and window.held + taken + len(plan.newcomers) < window.limit:
             plan.start.append(notification)
             plan.newcomers.add(notification)
         else:

@@ -1,7 +1,7 @@
 """The statements of the turnstile: one method each, named like its file in sql/."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -58,11 +58,16 @@ class Turn:
                     starts=dict(zip(row["started"], row["ages"], strict=True)),
                     granted=frozenset(row["granted"]),
                     queue=row["queue"],
+                    stalled=frozenset(row["stalled"]),
                 ),
                 row["lateness"] or timedelta.max,
             )
             for row in rows
         }
+
+    async def call_back(self, notifications: Iterable[UUID]) -> set[UUID]:
+        """Those that wait again; the others are being claimed."""
+        return {row["id"] for row in await self.executor.fetch(sql["call_back"], sorted(notifications))}
 
     async def start_admitted(self, claims: Mapping[UUID, tuple[Recipient, Window]], lease: timedelta) -> None:
         """Held before; each takes one of its recipient's slots, if there is a limit."""

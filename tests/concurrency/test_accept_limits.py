@@ -18,6 +18,7 @@ from shared.database import Database
 from shared.errors import IdempotencyKeyReused, TenantLimitExceeded
 from tests.concurrency.test_idempotency import Scheduler, deadlocks, halves, schedule, start
 from tests.notifications import Notifications
+from tests.recipients import PSEUDONYMS
 from tests.templates import NoTemplates
 
 SOON = timedelta(seconds=5)
@@ -100,7 +101,12 @@ async def test_groups_that_share_keys_and_tenants_in_any_order_do_not_deadlock_a
     ):
         accepts = [
             Accept(
-                AcceptStore(database), NoTemplates(), max_attempts=5, on_due=lambda _: None, soon=timedelta(seconds=5)
+                AcceptStore(database),
+                NoTemplates(),
+                pseudonyms=PSEUDONYMS,
+                max_attempts=5,
+                on_due=lambda _: None,
+                soon=timedelta(seconds=5),
             )
             for database in (one, other)
         ]

@@ -34,19 +34,21 @@ on_every_server = pytest.mark.parametrize("database_url", ["postgres", "postgres
 class Racer:
     """A worker without a provider: it claims, asks for admission, and notes when it would have called."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, channel: str = "EMAIL") -> None:
         self.id = uuid4()
+        self.database = database
+        self.channel = channel
         self.store = Store(database)
         self.turnstile = TurnstileStore(database)
         self.admission = Admission(self.turnstile, lease=LEASE, on_wait=lambda *_: None)
-        lane = SharedLane("EMAIL", 64)
-        lane.apply(LaneFacts("EMAIL", paused=False, opening=0, open=False, probe_in=0, held_for=0))
+        lane = SharedLane(channel, 64)
+        lane.apply(LaneFacts(channel, paused=False, opening=0, open=False, probe_in=0, held_for=0))
         self.gates = Gates(self.turnstile, lane, poll_interval=1, on_open=lambda _: None)
         self.calls: list[tuple[float, UUID]] = []
 
     async def claim(self, count: int = 8) -> list[Claim]:
         return await self.store.claim_due(
-            "EMAIL",
+            self.channel,
             limit=count,
             classes=(3, 2, 1),
             due_for=timedelta(),
@@ -92,13 +94,21 @@ async def racers(database_url: str) -> AsyncIterator[list[Racer]]:
         ]
 
 
-async def fill(notifications: Notifications, count: int, address: str = "hot@example.com") -> None:
+async def fill(
+    notifications: Notifications,
+    count: int,
+    address: str = "hot@example.com",
+    channel: str = "EMAIL",
+    subscriber: str | None = None,
+) -> None:
     await notifications.connection.execute(
         "INSERT INTO notifyqueue.notifications (tenant_id, idempotency_key, fingerprint, channel, address, priority,"
-        " max_attempts, due_at, next_attempt_at)"
-        " SELECT 'default', $2 || n::text, '', 'EMAIL', $2, 2, 5, now(), now() FROM generate_series(1, $1) AS n",
+        " max_attempts, due_at, next_attempt_at, subscriber)"
+        " SELECT 'default', $3 || $2 || n::text, '', $3, $2, 2, 5, now(), now(), $4 FROM generate_series(1, $1) AS n",
         count,
         address,
+        channel,
+        subscriber,
     )
 
 
@@ -205,3 +215,33 @@ async def test_gates_and_claims_of_many_recipients_that_meet_do_not_deadlock(
         " notifyqueue.recipient_gates AS g WHERE g.tenant_id = n.tenant_id AND g.limit_key = n.limit_key)"
     )
     assert orphans == 0
+
+
+# A subscriber's lanes.
+
+
+async def serve(notifications: Notifications, *channels: str) -> None:
+    await notifications.connection.execute(
+        "INSERT INTO notifyqueue.workers (id, phase, channels, concurrency, in_flight, sent, unsent)"
+        " SELECT gen_random_uuid(), 'RUNNING', ARRAY[c], '{1}', '{0}', '{0}', '{0}' FROM unnest($1::text[]) AS c",
+        channels,
+    )
+
+
+async def test_over_all_lanes_of_a_subscriber_no_window_has_more_starts_than_its_limit(
+    racers: list[Racer], notifications: Notifications
+) -> None:
+    window = timedelta(seconds=0.5)
+    await serve(notifications, "EMAIL", "SMS")
+    await limit(notifications, 4, window)
+    for channel in ("EMAIL", "SMS"):
+        await fill(notifications, 8, channel=channel, subscriber="ada")
+    racers = [Racer(racer.database, channel) for racer, channel in zip(racers, ("EMAIL", "SMS") * 5, strict=True)]
+
+    async def done() -> bool:
+        return sum(len(racer.calls) for racer in racers) == 16
+
+    await asyncio.gather(*(racer.drain(done) for racer in racers))
+    assert await notifications.statuses() == {"SENT": 16}
+    calls = [call for racer in racers for call in racer.calls]
+    assert most_in_a_window(calls, window) == 4

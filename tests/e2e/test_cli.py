@@ -46,7 +46,7 @@ async def test_everything_works_as_the_page_says(state: Path, tmp_path: Path) ->
         script if language == "sh" else f"python - <<'END'\n{script}END\n"
         for language, script in BLOCK.findall(PAGE.read_text())
     ]
-    before, one, later, templates, dead, banned, file, stats, platform, programs, python = blocks
+    before, one, later, templates, dead, people, banned, file, stats, platform, programs, python = blocks
     async with up(state) as running:
 
         async def told(script: str) -> list[str]:
@@ -75,6 +75,13 @@ async def test_everything_works_as_the_page_says(state: Path, tmp_path: Path) ->
         assert listed.endswith("order-16-shipped")
         assert redriven == ["would redrive 1, 0 left", "redriven 1, 0 left"]
         await eventually(lambda: refused_is("SENT"), within=30)
+
+        put, *shown, listed, accepted, erased = await told(people)
+        ada = "ada ada@example.com +447700900123 de-AT Europe/Vienna"
+        assert (put, listed) == (f"put: {ada}", ada)
+        assert ["locale", "de-AT"] in [line.split() for line in shown]
+        assert accepted.startswith("accepted ")
+        assert erased.startswith("deleted: ada, 1 notifications erased, ")
 
         put, listed, deleted, counted = await told(banned)
         assert put == "put: EMAIL you@example.com OPTED_OUT news, 0 in flight"

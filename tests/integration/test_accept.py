@@ -24,6 +24,7 @@ from shared.listener import lane_topic
 from tests.conftest import login
 from tests.integration.conftest import StartScheduler
 from tests.notifications import Notifications
+from tests.recipients import PSEUDONYMS
 from tests.templates import NoTemplates
 from tests.waiting import eventually
 
@@ -135,7 +136,7 @@ def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
 
 async def test_a_key_is_the_tenants_own(scheduler: Scheduler, store: AcceptStore, notifications: Notifications) -> None:
     await notifications.connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ('other')")
-    accept = Accept(store, NoTemplates(), max_attempts=5, on_due=lambda _: None, soon=HOUR)
+    accept = Accept(store, NoTemplates(), pseudonyms=PSEUDONYMS, max_attempts=5, on_due=lambda _: None, soon=HOUR)
     (theirs,) = await accept.flush([candidate(asked("other"))])
     ours = await scheduler.ScheduleNotification(schedule())
     (again,) = await accept.flush([candidate(asked("other"))])
@@ -361,7 +362,7 @@ async def test_a_replay_wakes_nobody(
     start_scheduler: StartScheduler, stack: AsyncExitStack, listening: Listening, store: AcceptStore, database_url: str
 ) -> None:
     scheduler = scheduler_pb2_grpc.SchedulerStub(await start_scheduler(database_url))
-    accept = Accept(store, NoTemplates(), max_attempts=5, on_due=lambda _: None, soon=HOUR)
+    accept = Accept(store, NoTemplates(), pseudonyms=PSEUDONYMS, max_attempts=5, on_due=lambda _: None, soon=HOUR)
     content = {"subject": "Hello", "text": "How are you?"}
     await accept.flush([candidate(asked("default", content=content))])
     assert (await scheduler.ScheduleNotification(schedule())).replayed

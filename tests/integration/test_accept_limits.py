@@ -21,6 +21,7 @@ from shared.database import Database, Executor
 from shared.errors import ServerOverloaded
 from tests.conftest import login
 from tests.notifications import Notifications
+from tests.recipients import PSEUDONYMS
 from tests.templates import NoTemplates
 
 SOON = timedelta(seconds=5)
@@ -154,7 +155,14 @@ async def test_without_a_limit_a_group_takes_two_statements_and_no_bucket(
     database_url: str, notifications: Notifications
 ) -> None:
     async with Watched(login(database_url, "scheduler")) as database:
-        accept = Accept(AcceptStore(database), NoTemplates(), max_attempts=5, on_due=lambda _: None, soon=SOON)
+        accept = Accept(
+            AcceptStore(database),
+            NoTemplates(),
+            pseudonyms=PSEUDONYMS,
+            max_attempts=5,
+            on_due=lambda _: None,
+            soon=SOON,
+        )
         answers = await accept.flush([candidate(asked(f"{number}")) for number in range(500)])
         assert all(isinstance(answer, Accepted) for answer in answers)
         assert database.statements == ["look_up_keys", "insert_notifications"]
@@ -175,7 +183,14 @@ async def test_a_bucket_that_somebody_holds_for_long_stops_its_tenant_and_nobody
     )
     tenants = ("default", "free", "limited", "z")
     async with Watched(login(database_url, "scheduler")) as database:
-        accept = Accept(AcceptStore(database), NoTemplates(), max_attempts=5, on_due=lambda _: None, soon=SOON)
+        accept = Accept(
+            AcceptStore(database),
+            NoTemplates(),
+            pseudonyms=PSEUDONYMS,
+            max_attempts=5,
+            on_due=lambda _: None,
+            soon=SOON,
+        )
         await accept.flush([candidate(asked("a"))])  # makes the bucket
         async with notifications.connection.transaction():
             await notifications.connection.execute("SELECT FROM notifyqueue.accept_buckets FOR UPDATE")

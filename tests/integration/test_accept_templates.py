@@ -34,6 +34,7 @@ from shared.errors import ResourceNotFound, TemplateRenderFailed
 from tests.conftest import login
 from tests.integration.conftest import StartScheduler
 from tests.notifications import Notifications
+from tests.recipients import PSEUDONYMS
 from tests.templates import GREETING, NAME, NoTemplates, put, templated
 
 SOON = timedelta(seconds=5)
@@ -232,7 +233,9 @@ async def test_a_group_with_templates_pays_one_statement_more_and_then_none(stub
     await stubs.templates.PutTemplate(put())
     async with Watched(login(database_url, "scheduler")) as database:
         renderer = Renderer(TemplateStore(database))
-        accept = Accept(AcceptStore(database), renderer, max_attempts=5, on_due=lambda _: None, soon=SOON)
+        accept = Accept(
+            AcceptStore(database), renderer, pseudonyms=PSEUDONYMS, max_attempts=5, on_due=lambda _: None, soon=SOON
+        )
         answers = await accept.flush([candidate(asked(f"{number}")) for number in range(200)])
         assert all(isinstance(answer, Accepted) for answer in answers)
         assert database.statements == ["look_up_keys", "read_variants", "insert_notifications"]
@@ -248,7 +251,9 @@ async def test_whose_template_fails_takes_nobodys_place_under_the_limit(
     await notifications.connection.execute("UPDATE notifyqueue.tenants SET accept_rate = 0.01, accept_burst = 1")
     async with Watched(login(database_url, "scheduler")) as database:
         renderer = Renderer(TemplateStore(database))
-        accept = Accept(AcceptStore(database), renderer, max_attempts=5, on_due=lambda _: None, soon=SOON)
+        accept = Accept(
+            AcceptStore(database), renderer, pseudonyms=PSEUDONYMS, max_attempts=5, on_due=lambda _: None, soon=SOON
+        )
         bad, good = candidate(asked("bad", "{}")), candidate(asked("good"))
         failed, accepted = await accept.flush([bad, good])
         assert isinstance(failed, TemplateRenderFailed)
@@ -265,7 +270,9 @@ async def test_what_is_erased_between_two_looks_is_no_such_template(stubs: Stubs
 
     async with Watched(login(database_url, "scheduler")) as database:
         renderer = Renderer(Erasing(database))
-        accept = Accept(AcceptStore(database), renderer, max_attempts=5, on_due=lambda _: None, soon=SOON)
+        accept = Accept(
+            AcceptStore(database), renderer, pseudonyms=PSEUDONYMS, max_attempts=5, on_due=lambda _: None, soon=SOON
+        )
         (answer,) = await accept.flush([candidate(asked("a"))])
         assert isinstance(answer, ResourceNotFound)
 
@@ -283,7 +290,9 @@ async def test_what_was_rendered_is_written_though_its_template_is_erased_meanwh
 
     async with Watched(login(database_url, "scheduler")) as database:
         renderer = Renderer(TemplateStore(database))
-        accept = Accept(Erasing(database), renderer, max_attempts=5, on_due=lambda _: None, soon=SOON)
+        accept = Accept(
+            Erasing(database), renderer, pseudonyms=PSEUDONYMS, max_attempts=5, on_due=lambda _: None, soon=SOON
+        )
         (answer,) = await accept.flush([candidate(asked("a"))])
         assert isinstance(answer, Accepted)
     assert (await contents(notifications))["a"]["text"] == "Hello Ann"
@@ -291,7 +300,14 @@ async def test_what_was_rendered_is_written_though_its_template_is_erased_meanwh
 
 async def test_a_group_without_templates_asks_for_none(database_url: str) -> None:
     async with Watched(login(database_url, "scheduler")) as database:
-        accept = Accept(AcceptStore(database), NoTemplates(), max_attempts=5, on_due=lambda _: None, soon=SOON)
+        accept = Accept(
+            AcceptStore(database),
+            NoTemplates(),
+            pseudonyms=PSEUDONYMS,
+            max_attempts=5,
+            on_due=lambda _: None,
+            soon=SOON,
+        )
         plain = Request("default", "a", "SMS", "+447700900123", {"text": "a"}, 2, None, None, False, "", None, {})
         (answer,) = await accept.flush([candidate(plain)])
         assert isinstance(answer, Accepted)

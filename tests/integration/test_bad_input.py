@@ -231,7 +231,8 @@ LINES: Cases = {
 }
 
 KINDS: Cases = {
-    "a subscriber": (("subscriber",), lambda: schedule(subscriber="ada")),
+    "no subscriber": (("subscriber",), lambda: schedule(subscriber="")),
+    "a long subscriber": (("subscriber",), lambda: schedule(subscriber="s" * 256)),
     "a template without its channel": (("template.channel",), lambda: schedule(template={"template": "hello"})),
     "variables that are none": (
         ("template.variables_json",),
@@ -285,12 +286,12 @@ OTHERS: Mapping[str, Cases] = {
         "an address of another channel": (("filter.address",), lambda: filtered(address="a@x.org", channel=SMS)),
         "a number of no country": (("filter.address",), lambda: filtered(address="07700900123", channel=SMS)),
         "no address": (("filter.address",), lambda: filtered(address="someone", channel=EMAIL)),
-        "a subscriber": (("filter.subscriber",), lambda: filtered(subscriber="ada")),
+        "a long subscriber": (("filter.subscriber",), lambda: filtered(subscriber="s" * 256)),
         "NUL in the reference": (("filter.reference",), lambda: filtered(reference="\0")),
         "a long reference": (("filter.reference",), lambda: filtered(reference="r" * 256)),
         "several at once": (
             ("filter.subscriber", "filter.address", "filter.reference"),
-            lambda: filtered(subscriber="ada", address="someone", channel=EMAIL, reference="r" * 256),
+            lambda: filtered(subscriber="s\n", address="someone", channel=EMAIL, reference="r" * 256),
         ),
         "a time after the year 9999": (("filter.created_since",), lambda: filtered(created_since={"seconds": 1 << 40})),
         "an unknown field": (("filter.127",), unknown_filter),
@@ -326,7 +327,7 @@ OTHERS: Mapping[str, Cases] = {
         ),
         "several at once": (
             ("filter.subscriber", "filter.status", "limit"),
-            lambda: bulk_cancel(filter={"status": "STATUS_SENT", "subscriber": "ada", "reference": "x"}, limit=-1),
+            lambda: bulk_cancel(filter={"status": "STATUS_SENT", "subscriber": "s\n", "reference": "x"}, limit=-1),
         ),
     },
     "GetQueueStats": {

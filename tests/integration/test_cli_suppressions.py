@@ -49,6 +49,28 @@ def test_the_life_of_a_suppression(cli: CommandLine) -> None:
     assert cli("suppression", "delete", *TO, "--source", "opted-out").code == 66
     assert cli("suppression", "list").out == ""
 
+    # Of people whom notifications name.
+    nobody = cli("subscriber", "list")
+    assert (nobody.code, nobody.err) == (0, "none\n")
+    person = ("--email", "Ada@Example.com", "--locale", "de-at", "--time-zone", "Europe/Vienna")
+    assert cli("subscriber", "put", "ada", *person).out == "put: ada Ada@example.com de-AT Europe/Vienna\n"
+    assert cli("subscriber", "put", "ada", *person).out.startswith("unchanged: ada ")
+    (found,) = cli("subscriber", "list", *TO[:2], "--to", "ada@example.com", "--json").records
+    assert found["subscriber"] == "ada"
+    assert "Europe/Vienna" in cli("subscriber", "get", "ada").out
+    assert cli("subscriber", "get", "bob").code == 66
+    assert cli("send", "--key", "by-name", "--subscriber", "ada", "--subject", "Hello", "--text", "Hello").code == 0
+    assert [one["subscriber"] for one in cli("list", "--subscriber", "ada", "--json").records] == ["ada"]
+    missing = cli("send", "--key", "text", "--subscriber", "ada", "--sms", "Hello")
+    assert (missing.code, "ADDRESS_MISSING" in missing.err) == (73, True)
+    hers = ("--subscriber", "ada", "--source", "opted-out")
+    assert cli("suppression", "put", *hers).out == "put: ALL subscriber ada OPTED_OUT, 0 in flight\n"
+    assert len(cli("suppression", "list", "--subscriber", "ada").out.splitlines()) == 1
+    assert cli("suppression", "delete", *hers).out == "deleted: ALL subscriber ada OPTED_OUT\n"
+    erased = cli("subscriber", "delete", "ada")
+    assert erased.out == "deleted: ada, 1 notifications erased, 1 of them cancelled, 0 in flight\n"
+    assert cli("subscriber", "delete", "ada").code == 66
+
 
 @pytest.mark.parametrize(
     "arguments",
@@ -56,6 +78,7 @@ def test_the_life_of_a_suppression(cli: CommandLine) -> None:
         ("put", *TO),
         ("put", *TO, "--source", "bad luck"),
         ("delete", "--to", "a@example.com", "--source", "bounced"),
+        ("put", *TO, "--subscriber", "ada", "--source", "bounced"),
         ("delete-all", "--source", "bounced"),
     ],
 )

@@ -28,6 +28,7 @@ TABLES = {
     "status_deltas",
     "status_totals",
     "schema_migrations",
+    "subscribers",
     "suppressions",
     "template_versions",
     "templates",

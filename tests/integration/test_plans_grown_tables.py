@@ -18,8 +18,9 @@ import pytest
 
 from sandbox.postgres import Postgres
 from services.scheduler.listing import Filter
-from services.scheduler.recipient_store import led
+from services.scheduler.recipient_store import having, led
 from services.scheduler.store import _led, sql
+from services.scheduler.subscribers import Place as At
 from services.scheduler.suppressions import Filter as BanFilter
 from services.worker.store import CLAIM
 from shared.migrations import migrate
@@ -46,11 +47,12 @@ SELECT :prefix || n, 3, '1 h', 10, 10
 FROM generate_series(1, :count / 20) AS n;
 
 INSERT INTO notifyqueue.notifications (
-  tenant_id, idempotency_key, fingerprint, channel, address, reference, priority, max_attempts, due_at,
-  next_attempt_at, expire_at, status, waiting, limit_key, finished_at, failure_reason, attempt_count, claim_token,
-  worker_id, lease_expires_at
+  tenant_id, idempotency_key, fingerprint, channel, address, subscriber, pseudonym, reference, priority, max_attempts,
+  due_at, next_attempt_at, expire_at, status, waiting, limit_key, finished_at, failure_reason, attempt_count,
+  claim_token, worker_id, lease_expires_at
 )
-SELECT 'default', :prefix || n, '', 'EMAIL', 'a' || n % 1000, 'r' || n, 1 + n % 3, 5, now(), now(),
+SELECT 'default', :prefix || n, '', 'EMAIL', 'a' || n % 1000, 's' || n % 1000, 'p' || n % 1000, 'r' || n, 1 + n % 3, 5,
+  now(), now(),
   CASE WHEN n % 100 = 1 THEN now() + interval '1 us' END, said.status, n % 10 = 2, 'EMAIL a' || n % 1000,
   CASE WHEN said.status NOT IN ('PENDING', 'PROCESSING') THEN now() - interval '60 days' END,
   CASE said.status WHEN 'DEAD_LETTERED' THEN 'WORKER_LOST' WHEN 'FAILED' THEN 'MESSAGE_REJECTED' END,
@@ -91,6 +93,14 @@ LIMIT :count;
 
 INSERT INTO notifyqueue.suppressions (tenant_id, channel, address, source)
 SELECT 'default', 'EMAIL', :prefix || n, 'BOUNCED'
+FROM generate_series(1, :count) AS n;
+
+INSERT INTO notifyqueue.suppressions (tenant_id, channel, subscriber, source)
+SELECT 'default', '', :prefix || n, 'OPTED_OUT'
+FROM generate_series(1, :count / 2) AS n;
+
+INSERT INTO notifyqueue.subscribers (tenant_id, name, email, phone, push)
+SELECT 'default', :prefix || n, :prefix || n, '+' || n, :prefix || n
 FROM generate_series(1, :count) AS n;
 
 INSERT INTO notifyqueue.recipient_reservations (notification_id, tenant_id, limit_key, started_at, leaves_at)
@@ -188,38 +198,44 @@ def always(*args: object) -> Args:
 
 
 RECIPIENT = ([T], ["EMAIL a2"])
-ANY = (None,) * 5  # channel, address, reference, since, before
+ANY = (None,) * 6  # channel, address, reference, since, before, subscriber
 
 SCHEDULER: Mapping[str, Args] = {
     "cancel_notification": lambda known: [T, known.pending[0], "", ""],
     "cancel_notifications": lambda known: [T, known.pending, "", ""],
     "charge_buckets": always([T], [LATER], [1]),
-    "count_in_flight": always(T, "EMAIL", "a2", "", "OPTED_OUT"),
+    "count_in_flight": always(T, "EMAIL", "a2", None, "", "OPTED_OUT"),
     "count_pending": always([T], [GROUP]),
     "count_templates": always(T),
-    "delete_suppression": always(T, "EMAIL", "grown7", "", "BOUNCED"),
+    "delete_suppression": always(T, "EMAIL", "grown7", "grown8", "p7", "", "BOUNCED"),
     "delete_suppressions": always(T, "BOUNCED", EPOCH, HIGHEST, LOWEST, GROUP, True),
+    "delete_subscriber": always(LOWEST),
+    "erase_notifications": always(T, "s2", LOWEST, GROUP, "", ""),
+    "erase_suppressions": always(T, ["EMAIL"], ["grown7"], ["p7"]),
     "erase_template": always(T, "grown20"),
     "find_dead": always(T, HIGHEST, LOWEST, *ANY),
     "find_id": always(T, "grown7"),
     "find_pending": always(T, HIGHEST, LOWEST, *ANY),
     "find_writers": always(),
+    "hold_subscriber": always(T, "grown7"),
     "insert_notifications": always(
         *([one] for one in (T, "new", b"", "EMAIL", "a2", 2, LATER, None, None, None, False, "", None, "{}", "{}")),
-        *(["grown20"], [2], 5),
+        *(["grown20"], [2], ["grown7"], [LOWEST], ["p7"], 5),
     ),
     "list_notifications": always(T, HIGHEST, LOWEST, 50, None, *ANY),
-    "list_suppressions": always(T, HIGHEST, 50, None, None, None, None),
+    "list_suppressions": always(T, HIGHEST, 50, *[None] * 6),
+    "list_subscribers": always(T, HIGHEST, 50),
     "list_templates": always(T, HIGHEST, 50),
     "lock_buckets": always([T]),
     "lock_templates": always(T),
     "look_up_keys": always(
         *([T] * 3, ["grown1", "grown2", "x"], ["EMAIL"] * 3, ["grown1", "a2", "b"], [""] * 3),
-        *(["grown20", "grown20", None], [1, None, None]),
+        *(["grown20", "grown20", None], [1, None, None], ["grown1", "s2", None], ["p1", "p2", "p3"]),
     ),
     "make_buckets": always([T]),
     "pause_lane": always("SMS", "key:1", "why"),
-    "put_suppression": always(T, "EMAIL", "grown7", "", "BOUNCED", "key:1"),
+    "put_suppression": always(T, "EMAIL", "grown7", None, "", "BOUNCED", "key:1"),
+    "put_subscriber": always(T, "grown7", "a@example.com", None, None, "de", None),
     "read_changed": lambda known: [known.pending, [1] * len(known.pending)],
     "read_history": lambda known: [known.pending[0]],
     "read_lane_stats": always(T),
@@ -227,6 +243,7 @@ SCHEDULER: Mapping[str, Args] = {
     "read_notifications": lambda known: [[T] * len(known.pending), known.pending],
     "read_region": always(T),
     "read_schedule": lambda known: [T, known.pending[0]],
+    "read_subscriber": always(T, "grown7"),
     "read_template": always(T, "grown20", None),
     "read_totals": always("grown7"),
     "read_variants": lambda known: [known.templates, [2] * len(known.templates)],
@@ -244,6 +261,7 @@ SCHEDULER: Mapping[str, Args] = {
 }
 WORKER: Mapping[str, Args] = {
     "beat": always(TOKEN, "RUNNING", ["EMAIL"], [1], [0], [0], [0]),
+    "call_back": lambda known: [known.pending],
     "claim_due": always("EMAIL", [3, 2, 1], timedelta(), uuid4(), uuid4(), MINUTE, True),
     "claim_probe": always("EMAIL", uuid4(), uuid4(), MINUTE),
     "close_breaker": always("SMS", 0, TOKEN),
@@ -321,6 +339,11 @@ HOMES |= {CHECKOUT / "shared/sql": "scheduler", REMOVAL: "worker", CHECKOUT / "s
 OWNERS = {"find_dead", "hold_mark"}
 DOCTORS = CHECKOUT / "shared/doctor/sql"
 
+LED = (
+    *(Filter(address="a2", channel="EMAIL"), Filter(reference="r5")),
+    *(Filter(status="FAILED"), Filter(subscriber="s2")),
+)
+
 # What reads more, and why: it counts up to 10,000 of each class; it takes 5,000 rows; it looks at a tenth of all.
 MORE = {"read_lane_stats": 60_000, "read_webhook_stats": 30_000, "merge_totals": 40_000, "remove_reservations": 60_000}
 MORE |= {"find_dead": 20_000, "find_pending": 20_000, "claim_due 512": 40_000, "mend_gates": 20_000}
@@ -342,13 +365,15 @@ def texts(service: str) -> Iterator[tuple[str, str, Args]]:
         for limit in (1, 8, 512):
             yield f"claim_due {limit}", CLAIM[limit], WORKER["claim_due"]
     if service == "scheduler":
-        for filter_ in (Filter(address="a2", channel="EMAIL"), Filter(reference="r5"), Filter(status="FAILED")):
-            lead = next(name for name in ("address", "reference", "status") if getattr(filter_, name))
-            said = (filter_.status, filter_.channel, filter_.address, filter_.reference, None, None)
-            text = _led(sql["list_notifications"], filter_, address="$6, $7", reference="$8")
+        for filter_ in LED:
+            lead = next(name for name in ("address", "reference", "status", "subscriber") if getattr(filter_, name))
+            said = (filter_.status, filter_.channel, filter_.address, filter_.reference, None, None, filter_.subscriber)
+            text = _led(sql["list_notifications"], filter_, address="$6, $7", reference="$8", subscriber="$11")
             yield f"list_notifications by {lead}", text, always(T, HIGHEST, LOWEST, 50, *said)
-        for banned in (BanFilter("EMAIL", "grown7"), BanFilter(source="OPERATOR")):
-            asked = (banned.channel, banned.address, banned.category, banned.source)
+        for channel in ("EMAIL", "SMS", "PUSH"):
+            yield f"list_subscribers by {channel}", having(At(channel, "")), always(T, HIGHEST, 50, "+7")
+        for banned in (BanFilter("EMAIL", "grown7"), BanFilter(source="OPERATOR"), BanFilter(subscriber="grown8")):
+            asked = (banned.channel, banned.address, None, banned.category, banned.source, banned.subscriber)
             text = led(sql["list_suppressions"], banned)
             yield f"list_suppressions by {asked}", text, always(T, HIGHEST, 50, *asked)
 

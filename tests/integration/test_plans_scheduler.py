@@ -49,7 +49,7 @@ ALL = Scan(id_of(ROWS + 1), OLDEST)
 NOTIFICATIONS = f"""
 INSERT INTO notifyqueue.notifications (
   id, tenant_id, idempotency_key, fingerprint, channel, address, priority, reference, status, due_at, next_attempt_at,
-  max_attempts, expiries, finished_at, failure_reason, claim_token, worker_id, lease_expires_at
+  max_attempts, expiries, finished_at, failure_reason, claim_token, worker_id, lease_expires_at, subscriber
 )
 SELECT (lpad(to_hex(1700000000000 + n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid,
   CASE WHEN n % 1200 = 0 THEN 'small' WHEN n % 10 = 0 THEN 'other' ELSE 'default' END, 'key-' || n, '', 'EMAIL',
@@ -60,7 +60,7 @@ SELECT (lpad(to_hex(1700000000000 + n), 12, '0') || '70008000' || lpad(to_hex(n)
     WHEN 'FAILED' THEN 'MESSAGE_REJECTED' WHEN 'DEAD_LETTERED' THEN 'ATTEMPTS_EXHAUSTED'
     WHEN 'SUPPRESSED' THEN 'OPTED_OUT'
   END,
-  held.token, held.token, CASE WHEN held.token IS NOT NULL THEN now() END
+  held.token, held.token, CASE WHEN held.token IS NOT NULL THEN now() END, 's' || n % 5000
 FROM generate_series(1, {ROWS}) AS n
 CROSS JOIN LATERAL (
   SELECT CASE n % 1000
@@ -177,6 +177,7 @@ async def test_keys_are_looked_up_one_by_one(store: Store, explaining: Explainin
     indexes = (
         *("notifications_idempotency_key", "one_suppression_per_source", "accept_buckets_pkey"),
         *("one_template_per_name", "template_versions_pkey", "templates_pkey"),  # not for these: test_plans_templates
+        *("one_subscriber_per_name", "subscribers_newest", "one_suppression_of_a_subscriber_per_source"),  # nor these
     )
     assert_by_index(explaining.plan, *indexes, buffers=10 + 12 * size)
     assert "Seq Scan" not in explaining.plan.scans("suppressions"), explaining.plan
@@ -260,6 +261,7 @@ LISTS: Mapping[str, tuple[Filter, Sequence[str]]] = {
     "the reference of one": (Filter(reference=f"order-{ROWS - 2}"), ["notifications_by_reference"]),
     "the reference of many": (Filter(reference="campaign"), ["notifications_by_reference"]),
     "no such reference": (Filter(reference="none"), ["notifications_by_reference"]),
+    "the subscriber of few": (Filter(subscriber="s4001"), ["notifications_by_subscriber"]),
     **{status: (Filter(status=status), ["notifications_by_rare_status"]) for status in RARE_STATUSES},
 }
 

@@ -27,6 +27,7 @@ from tests.integration.test_get_list_cancel import CLAIMED, refused
 from tests.integration.test_suppressions import GONE, claim, reason, schedule, suppress
 from tests.keyed import Owner, bearer, start_keyed
 from tests.notifications import Notifications
+from tests.recipients import PSEUDONYMS
 from tests.waiting import eventually
 
 Recipients = recipients_pb2_grpc.RecipientsStub
@@ -258,7 +259,7 @@ async def test_a_page_looks_at_ten_thousand_however_little_fits(
         " SELECT 'default', 'EMAIL', 'a' || n, 'BOUNCED' FROM generate_series(1, 10000) AS n"
     )
     async with Database(login(database_url, "scheduler"), name="test", size=1) as database:
-        listing = Suppressions(RecipientStore(database))
+        listing = Suppressions(RecipientStore(database), PSEUDONYMS)
         rare = Filter(category="rare")
         rows, end = await listing.list("default", rare, Page(50))
         assert (rows, end is None) == ([], False)

@@ -270,13 +270,13 @@ SECOND_COPY = (
     Mutation(
         "that what is required goes only past an opt-out, in a claim",
         f"{WORKER}/claim_probe.sql",
-        {"      AND NOT (s.source = 'OPTED_OUT' AND ": "      AND NOT ("},
+        {"      AND NOT (said.source = 'OPTED_OUT' AND ": "      AND NOT ("},
         [f"{SUPPRESSIONS}::test_a_required_category_is_sent_to_whoever_opted_out_and_nobody_else[True]"],
     ),
     Mutation(
         "that what is required goes only past an opt-out, at the door",
         f"{SCHEDULER}/look_up_keys.sql",
-        {"      AND NOT (s.source = 'OPTED_OUT' AND ": "      AND NOT ("},
+        {"      AND NOT (said.source = 'OPTED_OUT' AND ": "      AND NOT ("},
         [f"{SUPPRESSIONS}::test_a_required_category_is_accepted_for_whoever_opted_out_and_nobody_else"],
     ),
     Mutation(

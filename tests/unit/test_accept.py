@@ -37,6 +37,7 @@ from shared.errors import (
     TenantLimitExceeded,
     Violation,
 )
+from tests.recipients import PSEUDONYMS
 from tests.templates import NoTemplates
 from tests.waiting import settled
 
@@ -194,7 +195,7 @@ def woken() -> list[str]:
 
 @pytest.fixture
 def accept(store: FakeStore, woken: list[str]) -> Accept:
-    return Accept(store, NoTemplates(), max_attempts=5, on_due=woken.append, soon=SOON)
+    return Accept(store, NoTemplates(), pseudonyms=PSEUDONYMS, max_attempts=5, on_due=woken.append, soon=SOON)
 
 
 async def test_a_free_key_is_written_and_answered(accept: Accept, store: FakeStore) -> None:
@@ -441,7 +442,7 @@ class LosingStore(FakeStore):
 def losing(losses: int, woken: list[str]) -> tuple[Accept, LosingStore]:
     store = LosingStore()
     store.losses = losses
-    return Accept(store, NoTemplates(), max_attempts=5, on_due=woken.append, soon=SOON), store
+    return Accept(store, NoTemplates(), pseudonyms=PSEUDONYMS, max_attempts=5, on_due=woken.append, soon=SOON), store
 
 
 async def test_after_a_lost_connection_what_was_committed_is_found_and_is_no_replay(woken: list[str]) -> None:

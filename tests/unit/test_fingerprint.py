@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -57,6 +58,7 @@ PUSHED = replace(
 )
 
 TEMPLATED = replace(LEAST, content={}, template=TemplateUse("order-shipped", None, None, '{"order":17}'))
+NAMED = replace(LEAST, address="", subscriber="ada")
 PINNED = replace(LEAST, content={}, template=TemplateUse("order-shipped", 3, "de-AT", "{}"))
 
 offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
@@ -72,11 +74,17 @@ offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
         (PUSHED, "01dc0b2bfe58518f2ef03facf757e562a3846b2dfd0f7225881ad385b583bb7f74"),
         (TEMPLATED, "010954bc35440b3f417600d2492f45de0608955f1198c9c82acb5db96652ba7ff6"),
         (PINNED, "01c39695d7f3bae8979ff087e023666be29445da4b5e856013f8e2af9340cc9333"),
+        (NAMED, "010bb1e4a2dc3c0e96175277d8565e65ba367010b053cfe4b2ccf4a258c49c6cc6"),
     ],
-    ids=["least", "most", "delayed", "texted", "pushed", "templated", "pinned"],
+    ids=["least", "most", "delayed", "texted", "pushed", "templated", "pinned", "named"],
 )
 def test_a_fingerprint_is_what_was_stored_by_earlier_versions(request_: Request, golden: str) -> None:
     assert fingerprint(request_).hex() == golden  # may change only with VERSION: stored keys would be refused
+
+
+def test_what_is_asked_for_a_subscriber_is_his_name_wherever_it_goes() -> None:
+    read = replace(NAMED, address="ada@example.com", person=UUID(int=1), pseudonym="p")
+    assert fingerprint(read) == fingerprint(NAMED) != fingerprint(LEAST)
 
 
 def test_who_asks_and_under_which_key_is_not_what_is_asked() -> None:

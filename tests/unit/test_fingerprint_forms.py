@@ -23,7 +23,7 @@ UNSAID: dict[str, Any] = {
     "labels": {},
 }
 OLD_FIELDS = {"channel", "address", "content", *UNSAID}
-NEWER: dict[str, Any] = {"template": None}
+NEWER: dict[str, Any] = {"template": None, "subscriber": None, "person": None, "pseudonym": None}
 """The fields that came later, each as it is where a request does not say it."""
 
 texts = st.text(max_size=5)

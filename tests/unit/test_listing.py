@@ -94,6 +94,7 @@ def test_the_last_time_there_is_leaves_all_or_none() -> None:
         (Filter(status="FAILED", address="a"), Filter(address="a")),
         (Filter(status="FAILED", address="a", reference="r"), Filter(reference="r")),
         (Filter(status="FAILED", reference="r"), Filter(reference="r")),
+        (Filter(status="FAILED", address="a", subscriber="s"), Filter(subscriber="s")),
     ],
 )
 def test_the_most_selective_part_of_a_filter_leads(filter_: Filter, lead: Filter) -> None:

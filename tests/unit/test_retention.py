@@ -18,6 +18,7 @@ KEPT = {
     "retention_marks": "one row each",
     "status_deltas": "merged into the totals, which takes them away",
     "status_totals": "since ever: a few rows for each tenant",
+    "subscribers": "until the tenant erases them",
     "suppressions": "what nobody wants to get, nobody wants to get later either",
     "accept_buckets": "one row for a tenant",
     "templates": "as many as their quota, until their tenant erases them; of those a name and a number",

@@ -1,7 +1,7 @@
 """The turnstile, whatever comes when: no window above its limit, nobody before those who wait, nobody forgotten."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.worker.turnstile import CALLED_WITHOUT_LIMIT, Window, admit, opens_in
+from tests.unit.test_attempt import CLAIM
 
 LENGTH = timedelta(seconds=100)
 
@@ -46,6 +47,26 @@ def test_a_retry_in_the_window_takes_no_other_slot() -> None:
 
 def test_nobody_goes_before_those_who_wait_even_where_there_is_room() -> None:
     assert admit(window(3, queue=True), ids(1)).wait == ids(1)
+
+
+def test_what_was_given_on_other_channels_is_taken() -> None:
+    assert admit(window(3, [(9, 50)]), ids(1, 2), taken=1).start == ids(1)
+    assert admit(window(3, [(9, 50)]), ids(1), taken=2).wait == ids(1)
+
+
+def test_every_spelling_of_an_address_has_one_limit() -> None:
+    spelled = [replace(CLAIM, address=address).recipient for address in ("Hot@example.com", "hot@example.com")]
+    assert spelled[0] == spelled[1]
+    tokens = [replace(CLAIM, channel="PUSH", address=token).recipient for token in ("T", "t")]
+    assert tokens[0] != tokens[1]
+
+
+def test_a_subscribers_channels_have_one_holder_and_no_address_is_taken_for_one() -> None:
+    mail, text = (replace(CLAIM, channel=channel, subscriber="ada").recipient for channel in ("EMAIL", "SMS"))
+    assert (mail.limit_key, text.limit_key) == ("EMAIL subscriber ada", "SMS subscriber ada")
+    assert mail.holder == text.holder
+    assert replace(CLAIM, address="subscriber").recipient.holder != mail.holder
+    assert replace(CLAIM, tenant_id="other", subscriber="ada").recipient.holder != mail.holder
 
 
 def test_without_a_limit_everybody_starts() -> None:

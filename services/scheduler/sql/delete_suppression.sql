@@ -1,6 +1,18 @@
--- delete_suppression: takes one suppression of an address away, and answers its id.
---   $1 text  tenant   $2 text  channel   $3 text  address   $4 text  category   $5 text  source
+-- delete_suppression: takes one suppression of an address or of a subscriber away, and answers its id; with it that of the
+-- same address where only what stands for it was kept.
+--   $1 text  tenant   $2 text  channel, or '': of any   $3 text  address, or   $4 text  subscriber
+--   $5 text  what stands for the address   $6 text  category   $7 text  source
 DELETE FROM notifyqueue.suppressions AS s
-WHERE s.tenant_id = $1 AND s.channel = $2 AND s.address = notifyqueue.suppressed_form($2, $3) AND s.category = $4
-  AND (s.source = $5) IS TRUE  -- no index condition: that of the sources would look as good
+WHERE s.id = ANY (ARRAY(
+  SELECT a.id
+  FROM notifyqueue.suppressions AS a
+  WHERE a.tenant_id = $1 AND a.channel = $2 AND a.category = $6
+    AND a.address = ANY (ARRAY[notifyqueue.suppressed_form($2, $3), $5])
+    AND (a.source = $7) IS TRUE  -- no index condition: that of the sources would look as good
+  UNION ALL
+  SELECT b.id
+  FROM notifyqueue.suppressions AS b
+  WHERE b.tenant_id = $1 AND b.channel = $2 AND b.category = $6 AND b.subscriber = $4
+    AND (b.source = $7) IS TRUE  -- likewise
+))
 RETURNING s.id

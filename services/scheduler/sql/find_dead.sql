@@ -4,7 +4,7 @@
 -- store.py puts FAILED in place of DEAD_LETTERED: a parameter would lose the partial index.
 --   $1 text  tenant   $2 uuid  ids below   $3 uuid  ids from
 --   $4 text  channel   $5 text  address   $6 text  reference
---   $7 timestamptz  created since   $8 timestamptz  created before; null: any
+--   $7 timestamptz  created since   $8 timestamptz  created before   $9 text  subscriber; null: any
 WITH scanned AS MATERIALIZED (
   SELECT n.id, n.revision,
     ($4::text IS NULL OR n.channel = $4)
@@ -14,7 +14,8 @@ WITH scanned AS MATERIALIZED (
     )
     AND ($6::text IS NULL OR n.reference = $6)
     AND ($7::timestamptz IS NULL OR n.created_at >= $7)
-    AND ($8::timestamptz IS NULL OR n.created_at < $8) AS fits,
+    AND ($8::timestamptz IS NULL OR n.created_at < $8)
+    AND ($9::text IS NULL OR n.subscriber = $9) AS fits,
     (n.expire_at IS NULL OR n.expire_at > now())
     AND NOT (n.at_most_once AND (n.maybe_delivered OR n.failure_reason = 'OUTCOME_UNKNOWN')) AS may
   FROM notifyqueue.notifications AS n

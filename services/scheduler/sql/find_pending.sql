@@ -3,7 +3,7 @@
 -- place of the marked line.
 --   $1 text  tenant   $2 uuid  ids below   $3 uuid  ids from
 --   $4 text  channel   $5 text  address   $6 text  reference
---   $7 timestamptz  created since   $8 timestamptz  created before; null: any
+--   $7 timestamptz  created since   $8 timestamptz  created before   $9 text  subscriber; null: any
 WITH scanned AS MATERIALIZED (
   SELECT n.id, n.status = 'PENDING'
     AND ($4::text IS NULL OR n.channel = $4)
@@ -13,7 +13,8 @@ WITH scanned AS MATERIALIZED (
     )
     AND ($6::text IS NULL OR n.reference = $6)
     AND ($7::timestamptz IS NULL OR n.created_at >= $7)
-    AND ($8::timestamptz IS NULL OR n.created_at < $8) AS fits
+    AND ($8::timestamptz IS NULL OR n.created_at < $8)
+    AND ($9::text IS NULL OR n.subscriber = $9) AS fits
   FROM notifyqueue.notifications AS n
   WHERE n.tenant_id = $1 AND n.id < $2 AND n.id >= $3
     -- leading condition

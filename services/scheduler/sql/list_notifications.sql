@@ -5,17 +5,17 @@
 -- the marked lines, so that the index leads.
 --   $1 text  tenant   $2 uuid  ids below   $3 uuid  ids from   $4 int  at most
 --   $5 text  status   $6 text  channel   $7 text  address   $8 text  reference
---   $9 timestamptz  created since   $10 timestamptz  created before; null: any
+--   $9 timestamptz  created since   $10 timestamptz  created before   $11 text  subscriber; null: any
 WITH page AS MATERIALIZED (
   SELECT n.id, n.idempotency_key, n.channel, n.address, n.priority, n.status, n.failure_reason, n.provider_code,
     n.provider_message_id, n.due_at, n.next_attempt_at, n.expire_at, n.attempt_count, n.max_attempts, n.at_most_once,
     n.category, n.reference, n.labels, n.template, n.template_version,
-    n.redrive_count, n.revision, n.created_at, n.finished_at
+    n.subscriber, n.redrive_count, n.revision, n.created_at, n.finished_at
   FROM (
     SELECT n.id, n.idempotency_key, n.channel, n.address, n.priority, n.status, n.failure_reason, n.provider_code,
       n.provider_message_id, n.due_at, n.next_attempt_at, n.expire_at, n.attempt_count, n.max_attempts, n.at_most_once,
       n.category, n.reference, n.labels, n.template, n.template_version,
-      n.redrive_count, n.revision, n.created_at, n.finished_at
+      n.subscriber, n.redrive_count, n.revision, n.created_at, n.finished_at
     FROM notifyqueue.notifications AS n
     WHERE n.tenant_id = $1 AND n.id < $2 AND n.id >= $3
       -- leading condition
@@ -31,13 +31,14 @@ WITH page AS MATERIALIZED (
     AND ($8::text IS NULL OR n.reference = $8)
     AND ($9::timestamptz IS NULL OR n.created_at >= $9)
     AND ($10::timestamptz IS NULL OR n.created_at < $10)
+    AND ($11::text IS NULL OR n.subscriber = $11)
   ORDER BY n.id DESC
   LIMIT $4
 )
 SELECT page.id, page.idempotency_key, page.channel, page.address, page.priority, page.status, page.failure_reason,
   page.provider_code, page.provider_message_id, page.due_at, page.next_attempt_at, page.expire_at, page.attempt_count,
   page.max_attempts, page.at_most_once, page.category, page.reference, page.labels, page.template, page.template_version,
-  page.redrive_count, page.revision,
+  page.subscriber, page.redrive_count, page.revision,
   page.created_at, page.finished_at,
   (
     SELECT n.id

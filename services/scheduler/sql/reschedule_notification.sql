@@ -9,7 +9,7 @@ WITH found AS MATERIALIZED (
   SELECT n.id, n.idempotency_key, n.channel, n.address, n.priority, n.status, n.failure_reason, n.provider_code,
     n.provider_message_id, n.due_at, n.next_attempt_at, n.expire_at, n.attempt_count, n.max_attempts, n.at_most_once,
     n.category, n.reference, n.labels, n.template, n.template_version,
-    n.redrive_count, n.revision, n.created_at, n.finished_at,
+    n.subscriber, n.redrive_count, n.revision, n.created_at, n.finished_at,
     (n.priority <> $4) IS TRUE OR CASE WHEN $3::timestamptz IS NULL THEN false
       ELSE n.due_at <> $3 OR n.next_attempt_at NOT BETWEEN $3 AND greatest($3::timestamptz, now())
     END AS moves
@@ -35,7 +35,7 @@ SELECT found.id, found.idempotency_key, found.channel, found.address, coalesce(m
   coalesce(moved.next_attempt_at, found.next_attempt_at) AS next_attempt_at,
   found.expire_at, found.attempt_count, found.max_attempts, found.at_most_once, found.category, found.reference,
   found.labels, found.template, found.template_version,
-  found.redrive_count, coalesce(moved.revision, found.revision) AS revision, found.created_at,
+  found.subscriber, found.redrive_count, coalesce(moved.revision, found.revision) AS revision, found.created_at,
   found.finished_at
 FROM found
 LEFT JOIN moved ON moved.id = found.id

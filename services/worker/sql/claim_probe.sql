@@ -29,15 +29,22 @@ FROM taken
 LEFT JOIN notifyqueue.notification_contents AS c ON c.notification_id = taken.id
 WHERE n.id = taken.id AND n.status = 'PENDING'
 RETURNING n.id, n.address, n.attempt_count, n.max_attempts, n.at_most_once, n.reconciliation_granted,
-  n.maybe_delivered, n.expiries, n.expire_at - now() AS time_left, c.content, n.tenant_id, n.granted,
+  n.maybe_delivered, n.expiries, n.expire_at - now() AS time_left, c.content, n.tenant_id, n.subscriber, n.granted,
   (SELECT t.recipient_limit IS NOT NULL FROM notifyqueue.tenants AS t WHERE t.id = n.tenant_id) AS limited,
   ARRAY(
-    SELECT s.source
-    FROM notifyqueue.suppressions AS s
-    WHERE s.tenant_id = n.tenant_id AND s.channel = n.channel
-      AND s.address = notifyqueue.suppressed_form(n.channel, n.address)
-      AND (s.category IN ('', n.category)) IS TRUE  -- as in claim_due
-      AND NOT (s.source = 'OPTED_OUT' AND EXISTS (
+    SELECT said.source
+    FROM (
+      SELECT s.source, s.category
+      FROM notifyqueue.suppressions AS s
+      WHERE s.tenant_id = n.tenant_id AND s.channel = n.channel
+        AND s.address = ANY (ARRAY[notifyqueue.suppressed_form(n.channel, n.address), n.pseudonym])
+      UNION ALL
+      SELECT o.source, o.category
+      FROM notifyqueue.suppressions AS o
+      WHERE o.tenant_id = n.tenant_id AND o.subscriber = n.subscriber AND (o.channel IN ('', n.channel)) IS TRUE
+    ) AS said
+    WHERE (said.category IN ('', n.category)) IS TRUE  -- as in claim_due
+      AND NOT (said.source = 'OPTED_OUT' AND EXISTS (
         SELECT FROM notifyqueue.tenants AS t WHERE t.id = n.tenant_id AND n.category = ANY (t.required_categories)
       ))
   ) AS suppressed_by

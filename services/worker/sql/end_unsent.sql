@@ -7,11 +7,12 @@
 --   $7 text[]  as what their addresses are suppressed; null: they are not
 WITH held AS MATERIALIZED (
   SELECT found.id, found.claim_token, found.worker_id, found.attempt_count, done.failure_reason, done.provider_code,
-    done.kind, done.expired, done.suppressed_as, found.tenant_id, found.channel, found.address
+    done.kind, done.expired, done.suppressed_as, found.tenant_id, found.channel, found.address, found.pseudonym
   FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::text[])
     AS done (id, claim_token, failure_reason, provider_code, kind, expired, suppressed_as)
   CROSS JOIN LATERAL (
-    SELECT n.id, n.status, n.claim_token, n.worker_id, n.attempt_count, n.tenant_id, n.channel, n.address
+    SELECT n.id, n.status, n.claim_token, n.worker_id, n.attempt_count, n.tenant_id, n.channel, n.address,
+      n.pseudonym
     FROM notifyqueue.notifications AS n
     WHERE n.id = done.id
     FOR UPDATE
@@ -24,13 +25,15 @@ WITH held AS MATERIALIZED (
   FROM held
   WHERE held.kind IS NOT NULL
 ), suppressed AS (
-  INSERT INTO notifyqueue.suppressions (tenant_id, channel, address, source, code)
-  SELECT dead.tenant_id, dead.channel, dead.address, dead.source, dead.code
+  INSERT INTO notifyqueue.suppressions (tenant_id, channel, address, source, code, erased)
+  SELECT dead.tenant_id, dead.channel, dead.address, dead.source, dead.code, dead.erased
   FROM (
-    SELECT held.tenant_id, held.channel, notifyqueue.suppressed_form(held.channel, held.address) COLLATE "C" AS address,
-      held.suppressed_as COLLATE "C" AS source, held.provider_code AS code
+    SELECT held.tenant_id, held.channel, held.suppressed_as COLLATE "C" AS source, held.provider_code AS code,
+      -- What stands for it, where it was erased since the claim began.
+      coalesce(notifyqueue.suppressed_form(held.channel, held.address), held.pseudonym) COLLATE "C" AS address,
+      held.address IS NULL AS erased
     FROM held
-    WHERE held.suppressed_as IS NOT NULL
+    WHERE held.suppressed_as IS NOT NULL AND num_nonnulls(held.address, held.pseudonym) > 0
   ) AS dead
   ORDER BY dead.tenant_id, dead.address, dead.channel, dead.source
   ON CONFLICT DO NOTHING

@@ -15,4 +15,4 @@ WITH held AS MATERIALIZED (
 UPDATE notifyqueue.recipient_gates AS g
 SET opens_at = least(g.opens_at, now())
 FROM returned
-WHERE g.tenant_id = returned.tenant_id AND g.limit_key = returned.limit_key
+WHERE g.tenant_id = returned.tenant_id AND g.limit_key = ANY (notifyqueue.slot_keys(returned.limit_key))
