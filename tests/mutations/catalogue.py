@@ -282,7 +282,7 @@ SECOND_COPY = (
     Mutation(
         "that a refused address is written with its end",
         f"{WORKER}/end_unsent.sql",
-        {"    WHERE held.suppressed_as IS NOT NULL\n": "    WHERE held.suppressed_as IS NULL AND held.id IS NULL\n"},
+        {"held.suppressed_as IS NOT NULL AND": "held.id IS NULL AND"},
         [f"{SUPPRESSIONS}::test_a_group_suppresses_each_address_once_and_what_stands_stays"],
     ),
     Mutation(
