@@ -20,7 +20,6 @@ KEPT = {
     "status_totals": "since ever: a few rows for each tenant",
     "subscribers": "until the tenant erases them",
     "suppressions": "what nobody wants to get, nobody wants to get later either",
-    "subscribers": "until their tenant erases them",
     "accept_buckets": "one row for a tenant",
     "templates": "as many as their quota, until their tenant erases them; of those a name and a number",
     "template_versions": "until their template is erased",
