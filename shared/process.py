@@ -21,6 +21,8 @@ from shared.readiness import Readiness
 from shared.server import Health, HealthServer, Server, Service
 from shared.settings import ProcessSettings, SettingsInvalid, load
 from shared.store import Store
+from shared.telemetry import traces
+from shared.telemetry.serving import traced
 
 log = structlog.get_logger()
 
@@ -70,6 +72,7 @@ class Process:
             credentials=tls.credentials(files) if files else None,
         )
         server.layers = [
+            *([traced] if traces.on() else []),
             logged,
             errors_mapped,
             timed(self.settings.call_timeout, unbounded=untimed, own=bounds),

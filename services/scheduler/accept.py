@@ -95,6 +95,8 @@ class Candidate:
     fingerprint: bytes
     rendered: Rendered | None = None
     """What its template was rendered to, once it was."""
+    trace: str | None = field(default=None, compare=False)
+    """The span that asks for it, as `shared.telemetry.traces` writes it down."""
     fate: Fate = field(default_factory=Fate, compare=False, repr=False)
 
     @property

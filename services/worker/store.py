@@ -34,6 +34,8 @@ class Record(Generic[Kind]):
     verdict: Kind
     expired: bool = False
     """Its lease passed, and it is not its worker that writes this."""
+    trace: str | None = None
+    """The span of the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,8 @@ class Store:
 
     async def mark_sent(self, records: Sequence[Record[Sent]]) -> set[UUID]:
         """Those that were ours, and that nobody else holds locked."""
-        rows = [(*_fence(record.held), record.verdict.provider_message_id) for record in records]
-        return await self._fenced("mark_sent", rows, 3)
+        rows = [(*_fence(record.held), record.verdict.provider_message_id, record.trace) for record in records]
+        return await self._fenced("mark_sent", rows, 4)
 
     async def end_unsent(self, records: Sequence[Record[Ended]]) -> set[UUID]:
         """Those that were ours, and that nobody else holds locked."""
@@ -109,10 +111,11 @@ class Store:
                 record.verdict.kind,
                 record.expired,
                 record.verdict.suppresses,
+                record.trace,
             )
             for record in records
         ]
-        return await self._fenced("end_unsent", rows, 7)
+        return await self._fenced("end_unsent", rows, 8)
 
     async def retry_later(self, records: Sequence[Record[Later]]) -> set[UUID]:
         """Those that were ours, and that nobody else holds locked."""
@@ -220,6 +223,9 @@ def _claim(row: asyncpg.Record, channel: str, token: UUID, asked_at: float) -> C
         tenant_id=row["tenant_id"],
         limited=row["limited"],
         granted=row["granted"],
+        trace_context=row["trace_context"],
+        last_trace_context=row["last_trace_context"],
+        recent=row["recent"],
     )
 
 

@@ -28,6 +28,8 @@ log = structlog.get_logger()
 FLUSH = 3.0  # seconds that a process waits for its last spans to be told
 QUEUE = 16_384  # spans: two seconds of a worker that does nothing else
 
+HEADERS = ("traceparent", "tracestate")
+
 _W3C = TraceContextTextMapPropagator()
 _tracer: Tracer | None = None
 
@@ -130,20 +132,23 @@ def received(headers: Mapping[str, str]) -> SpanContext | None:
 
 def headers(span: trace.Span) -> Mapping[str, str]:
     """What a call carries so that it is known to come from this span."""
-    carrier: dict[str, str] = {}
-    if span is not INVALID_SPAN:
-        _W3C.inject(carrier, trace.set_span_in_context(span))
-    return carrier
+    context = span.get_span_context()
+    if not context.is_valid:
+        return {}
+    parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    if not context.trace_state:
+        return {"traceparent": parent}
+    return {"traceparent": parent, "tracestate": context.trace_state.to_header()}
 
 
 def stored(span: trace.Span) -> str | None:
     """A span, to be written down."""
-    return " ".join(headers(span).values()) or None
+    return " ".join(headers(span).values()) if span is not INVALID_SPAN else None
 
 
 def here() -> str | None:
     """The current span, to be written down."""
-    return stored(trace.get_current_span()) if _tracer else None
+    return stored(trace.get_current_span()) or None if _tracer else None
 
 
 def restored(text: str | None) -> SpanContext | None:
