@@ -90,7 +90,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
 
     async def _submit(self, candidate: accept.Candidate) -> accept.Accepted:
         with spans.send(candidate.request.channel) as span:
-            if trace := traces.stored(span):
+            if trace := traces.context(span):
                 candidate = replace(candidate, trace=trace)
             answer = await self._accepting.submit(candidate)
             if isinstance(answer, ApiError):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
+from opentelemetry.trace import SpanContext
 
 from services.worker import spans
 from services.worker.admission import Admission, Entry
@@ -48,8 +49,8 @@ class Running:
     answer: Answer | None = None
     recording: bool = False
     lost: bool = False
-    trace: str | None = None
-    """Its span, to be written down."""
+    trace: SpanContext | None = None
+    """Its span."""
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ class Delivery:
     async def run(self, running: Running) -> None:
         """Raises nothing but CancelledError."""
         with spans.deliver(running.claim) as span:
-            running.trace = traces.stored(span)
+            running.trace = traces.context(span)
             verdict = await self._deliver(running)
             spans.judged(span, verdict)
             if verdict is None:

@@ -9,12 +9,14 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import asyncpg
+from opentelemetry.trace import SpanContext
 
 from services.worker.claim import Claim, ExpiredClaim, Held
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from services.worker.shared_lane import LaneFacts, Probe
 from shared.clock import tick
 from shared.database import Database, Executor, Locked, Statements, columns
+from shared.telemetry import traces
 
 sql = Statements("services.worker")
 
@@ -34,7 +36,7 @@ class Record(Generic[Kind]):
     verdict: Kind
     expired: bool = False
     """Its lease passed, and it is not its worker that writes this."""
-    trace: str | None = None
+    trace: SpanContext | None = None
     """The span of the attempt."""
 
 
@@ -98,7 +100,10 @@ class Store:
 
     async def mark_sent(self, records: Sequence[Record[Sent]]) -> set[UUID]:
         """Those that were ours, and that nobody else holds locked."""
-        rows = [(*_fence(record.held), record.verdict.provider_message_id, record.trace) for record in records]
+        rows = [
+            (*_fence(record.held), record.verdict.provider_message_id, traces.stored(record.trace))
+            for record in records
+        ]
         return await self._fenced("mark_sent", rows, 4)
 
     async def end_unsent(self, records: Sequence[Record[Ended]]) -> set[UUID]:
@@ -111,7 +116,7 @@ class Store:
                 record.verdict.kind,
                 record.expired,
                 record.verdict.suppresses,
-                record.trace,
+                traces.stored(record.trace),
             )
             for record in records
         ]
