@@ -85,7 +85,7 @@ class Recorded:
 
 
 async def record(owner: str, login: Callable[[str], str], *, webhook_url: str | None = None) -> Recorded:
-    """Runs everything, in this process. `login` is the URL of a service's own, `webhook_url` another than the sandbox's."""
+    """Runs everything, in this process. `login` is the URL of a service's own; webhooks go to the sandbox by default."""
     async with Collector() as collector:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_SERVICE_NAME": "notifyqueue"}
         recorded = Recorded(collector)
@@ -95,9 +95,7 @@ async def record(owner: str, login: Callable[[str], str], *, webhook_url: str | 
         return recorded
 
 
-async def _started(
-    stack: AsyncExitStack, owner: str, login: Callable[[str], str], webhook_url: str | None
-) -> str:
+async def _started(stack: AsyncExitStack, owner: str, login: Callable[[str], str], webhook_url: str | None) -> str:
     """The scheduler's address."""
     mailbox, http = await start_sandbox(SandboxSettings(database_url=SecretStr(owner), smtp_port=0, http_port=0), stack)
     sandbox = f"http://127.0.0.1:{http.port}"
