@@ -40,13 +40,15 @@ class Span:
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
+        """0: any that is free."""
+        self.port = port
         self.spans: list[Span] = []
 
     async def __aenter__(self) -> Self:
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()
         return self
 

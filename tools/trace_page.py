@@ -85,7 +85,7 @@ class Recorded:
 
 
 async def record(owner: str, login: Callable[[str], str], *, webhook_url: str | None = None) -> Recorded:
-    """Runs everything, in this process. `login` is the URL of a service's own; webhooks go to the sandbox by default."""
+    """Runs everything, in this process. `login` is the URL of a service's own. Without an URL the sandbox is told."""
     async with Collector() as collector:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_SERVICE_NAME": "notifyqueue"}
         recorded = Recorded(collector)
