@@ -31,6 +31,7 @@ QUEUE = 16_384  # spans: two seconds of a worker that does nothing else
 
 HEADERS = ("traceparent", "tracestate")
 
+_FLAGS = tuple(f"{flags:02x}" for flags in range(256))
 _W3C = TraceContextTextMapPropagator()
 _tracer: Tracer | None = None
 
@@ -148,10 +149,13 @@ def headers(span: trace.Span) -> Mapping[str, str]:
 
 
 def headers_of(context: SpanContext) -> Mapping[str, str]:
-    parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
-    if not context.trace_state:
-        return {"traceparent": parent}
-    return {"traceparent": parent, "tracestate": context.trace_state.to_header()}
+    if state := context.trace_state:
+        return {"traceparent": _parent(context), "tracestate": state.to_header()}
+    return {"traceparent": _parent(context)}
+
+
+def _parent(context: SpanContext) -> str:
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{_FLAGS[context.trace_flags]}"
 
 
 def context(span: trace.Span) -> SpanContext | None:
@@ -166,7 +170,9 @@ def here() -> SpanContext | None:
 
 def stored(context: SpanContext | None) -> str | None:
     """A span, to be written down."""
-    return " ".join(headers_of(context).values()) if context else None
+    if context is None:
+        return None
+    return f"{_parent(context)} {context.trace_state.to_header()}" if context.trace_state else _parent(context)
 
 
 def restored(text: str | None) -> SpanContext | None:
