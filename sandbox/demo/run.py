@@ -25,6 +25,7 @@ from sandbox.demo import small_shop
 from sandbox.demo.day import Day
 from sandbox.demo.ledgers import Ledgers, Sandbox
 from sandbox.demo.story import OUTAGE, REFUSALS
+from sandbox.demo.told import Told, told
 from sandbox.demo.verdict import Rows, Verdict, judge, not_as_told
 from sandbox.plan import TENANT, Plan
 from sandbox.postgres import PostgresError, folder_for
@@ -118,20 +119,27 @@ async def _run(state: Path, url: str) -> Verdict:
     plan = await prepare(state, url, HASTE)
     console.print("starting the services and the sandbox")
     try:
-        async with running(plan) as processes:
+        async with told() as found, running(plan) as processes:
             write_place(plan, processes)
-            return await alongside(plan, processes, _prove(plan, url))
+            verdict, example = await alongside(plan, processes, _prove(plan, url, found))
+        for line in found.tree(example):
+            print(line)
+        return verdict
     finally:
         (state / "up.json").unlink(missing_ok=True)
 
 
-async def _prove(plan: Plan, url: str) -> Verdict:
+async def _prove(plan: Plan, url: str, found: Told) -> tuple[Verdict, str]:
+    """Also a notification that failed before it was sent."""
     run = f"demo{secrets.token_hex(4)}"
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(CALL)))
         keys = {TENANT: plan.key, small_shop.TENANT: await small_shop.open_up(url)}
         client, small = [
-            await stack.enter_async_context(connect(plan.address("scheduler"), api_key=key)) for key in keys.values()
+            await stack.enter_async_context(
+                connect(plan.address("scheduler"), api_key=key, interceptors=found.interceptors)
+            )
+            for key in keys.values()
         ]
         sandbox = Sandbox(session, plan.sandbox_url)
         endpoints = {f"500x1+{run}-{tenant}": key for tenant, key in keys.items()}
@@ -148,7 +156,8 @@ async def _prove(plan: Plan, url: str) -> Verdict:
         silent = {address for played in day.played if played.act.silent for address in played.addresses}
         ledgers = replace(ledgers, asked={address: await sandbox.asked(address) for address in silent})
         rows = await _read(url, run, keys)
-        return judge(day.played, day.refused_as_told, rows, ledgers.named(rows.taken), failures)
+        example = min(id_ for played in day.played if played.act.failures for id_ in played.ids)
+        return judge(day.played, day.refused_as_told, rows, ledgers.named(rows.taken), failures), example
 
 
 async def _reported(sandbox: Sandbox, endpoints: Collection[str], run: str, accepted: set[str]) -> Ledgers:

@@ -24,6 +24,8 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
+from opentelemetry.trace import SpanContext
+
 from services.scheduler import destination
 from services.scheduler.destination import Person, Pseudonyms
 from services.scheduler.fingerprint import fingerprint
@@ -107,6 +109,8 @@ class Candidate:
     fingerprint: bytes
     rendered: Rendered | None = None
     """What its template was rendered to, once it was."""
+    trace: SpanContext | None = field(default=None, compare=False, repr=False)
+    """The span that asks for it."""
     fate: Fate = field(default_factory=Fate, compare=False, repr=False)
 
     @property

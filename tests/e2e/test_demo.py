@@ -102,10 +102,20 @@ async def test_the_demo_proves_itself(state: Path) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
-    code, lines = await run(state)
+    code, lines = await run(state, OTEL_TRACES_EXPORTER="console")
     told(lines)
     assert code == 0
     assert await endpoints(state) == 0  # nor has the killed one left any behind
+    shows_the_trace_of_one_notification(lines)
+
+
+def shows_the_trace_of_one_notification(lines: list[str]) -> None:
+    """Where that is asked for."""
+    (begun,) = [number for number, line in enumerate(lines) if line.startswith("the trace of ")]
+    tree = "\n".join(lines[begun + 1 : -1])
+    for words in ("(shop, client)", "(scheduler, server)", "(scheduler, producer)", "(dispatcher, client)"):
+        assert words in tree, tree
+    assert len(re.findall(r"deliver \w+ \(worker, consumer\)", tree)) > 1, tree  # for it failed first
 
 
 async def test_the_demo_proves_itself_on_a_database_of_ones_own(state: Path, postgres_15: Postgres) -> None:

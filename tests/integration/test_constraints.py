@@ -502,6 +502,7 @@ async def test_an_event_carries_every_fact(tables: Tables) -> None:
         "labels": '{"team": "orders"}',
         "fanned_out_at": None,
         "body": None,
+        "trace_context": None,
     }
 
 

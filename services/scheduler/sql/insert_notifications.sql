@@ -12,6 +12,7 @@
 --   $15 text[]  contents, as JSON   $16 text[]  templates that they are rendered from   $17 int[]  and their versions
 --   $18 text[]  subscribers, or null   $19 uuid[]  and who they were when they were read
 --   $20 text[]  what stands for the addresses where they are erased   $21 smallint  max_attempts of all
+--   $22 text[]  the spans that asked
 WITH held AS MATERIALIZED (
   SELECT found.id
   FROM (
@@ -30,25 +31,27 @@ WITH held AS MATERIALIZED (
 ), new AS MATERIALIZED (
   SELECT notifyqueue.new_id() AS id, asked.tenant_id, asked.idempotency_key, asked.fingerprint, asked.channel,
     asked.address, asked.priority, asked.at_most_once, asked.category, asked.reference, asked.labels, asked.content,
-    asked.template, asked.template_version, asked.subscriber, asked.person, asked.pseudonym, due.at AS due_at,
-    coalesce(asked.expire_at, due.at + asked.ttl) AS expire_at
+    asked.template, asked.template_version, asked.subscriber, asked.person, asked.pseudonym, asked.trace_context,
+    due.at AS due_at, coalesce(asked.expire_at, due.at + asked.ttl) AS expire_at
   FROM unnest(
     $1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::smallint[], $7::timestamptz[], $8::interval[],
     $9::timestamptz[], $10::interval[], $11::boolean[], $12::text[], $13::text[], $14::text[], $15::text[],
-    $16::text[], $17::int[], $18::text[], $19::uuid[], $20::text[]
+    $16::text[], $17::int[], $18::text[], $19::uuid[], $20::text[], $22::text[]
   ) AS asked (
     tenant_id, idempotency_key, fingerprint, channel, address, priority, due_at, delay, expire_at, ttl, at_most_once,
-    category, reference, labels, content, template, template_version, subscriber, person, pseudonym
+    category, reference, labels, content, template, template_version, subscriber, person, pseudonym, trace_context
   )
   CROSS JOIN LATERAL (SELECT coalesce(asked.due_at, now() + asked.delay, now()) AS at) AS due
 ), written AS (
   INSERT INTO notifyqueue.notifications (
     id, tenant_id, idempotency_key, fingerprint, channel, address, priority, due_at, next_attempt_at, expire_at,
-    at_most_once, category, reference, labels, template, template_version, subscriber, pseudonym, max_attempts
+    at_most_once, category, reference, labels, template, template_version, subscriber, pseudonym, trace_context,
+    max_attempts
   )
   SELECT new.id, new.tenant_id, new.idempotency_key, new.fingerprint, new.channel, new.address, new.priority,
     new.due_at, greatest(new.due_at, now()), new.expire_at, new.at_most_once, new.category, new.reference,
-    new.labels::jsonb, new.template, new.template_version, new.subscriber, new.pseudonym, $21::smallint
+    new.labels::jsonb, new.template, new.template_version, new.subscriber, new.pseudonym, new.trace_context,
+    $21::smallint
   FROM new
   WHERE (new.expire_at <= new.due_at) IS NOT TRUE
     AND (new.person IS NULL OR new.person IN (SELECT held.id FROM held))
