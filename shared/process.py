@@ -14,12 +14,13 @@ import structlog
 
 from shared import auth, logs, tls
 from shared.database import Database
-from shared.layers import NONE_OF_ITS_OWN, Bounds, Layer, bounded, errors_mapped, logged, shaped, timed
+from shared.layers import NONE_OF_ITS_OWN, Bounds, Layer, bounded, errors_mapped, logged, measured, shaped, timed
 from shared.migrations import latest_version
 from shared.readiness import Readiness
 from shared.server import Health, HealthServer, Server, Service
 from shared.settings import ProcessSettings, SettingsInvalid, load
 from shared.store import Store
+from shared.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -68,6 +69,7 @@ class Process:
             credentials=tls.credentials(files) if files else None,
         )
         server.layers = [
+            measured,
             logged,
             errors_mapped,
             timed(self.settings.call_timeout, unbounded=untimed, own=bounds),
@@ -91,6 +93,7 @@ class Process:
         self, database: Database, health: Health, *, draining: Callable[[], bool] = lambda: False
     ) -> None:
         """The last to enter, so that it is the first to leave."""
+        self.stack.enter_context(metrics.DRAINING.looked_at(lambda: {(): float(draining())}))
         readiness = Readiness(
             Store(database),
             health,

@@ -15,6 +15,7 @@ C  one write: what passed goes in where its key is still free. Whoever lost that
    back, and the others' requests go in without it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,7 @@ from shared.errors import (
     TenantLimitExceeded,
     Violation,
 )
+from shared.telemetry import metrics
 
 Key = tuple[str, str]  # tenant, idempotency key
 
@@ -274,6 +276,8 @@ class Accept:
 
     def _wake(self, answers: Iterable[Answer]) -> None:
         fresh = [answer.notification for answer in answers if isinstance(answer, Accepted) and not answer.replayed]
+        for channel, count in Counter(new.channel for new in fresh).items():
+            metrics.ACCEPTED.add(count, channel)
         for channel in {new.channel for new in fresh if new.next_attempt_at - new.created_at <= self._soon}:
             self._on_due(channel)
 

@@ -66,6 +66,11 @@ class Store:
         rows = await self._executor.fetch(sql["find_id"], tenant, idempotency_key)
         return rows[0]["id"] if rows else None
 
+    async def read_gauges(self) -> Sequence[tuple[str, tuple[str, ...], float]]:
+        """Gauge, attributes and value of each."""
+        rows = await self._executor.fetch(sql["read_gauges"])
+        return [(row["gauge"], tuple(row["attributes"]), row["value"]) for row in rows]
+
     async def read_history(self, notification_id: UUID) -> Sequence[HistoryEntry]:
         return [HistoryEntry(**row) for row in await self._executor.fetch(sql["read_history"], notification_id)]
 

@@ -34,6 +34,7 @@ from shared.listener import EVENTS_TOPIC, LANES_TOPIC, Listener, Notifier, lane_
 from shared.process import Process, run
 from shared.settings import PREFIX
 from shared.store import Store as SharedStore
+from shared.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -68,7 +69,9 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         return await fences(store, claims, await store.start_attempts(claims, lease))
 
     recording = await enter(Recording(store, flights=flights, on_end=tell_end, on_retry=tell_retry))
-    starts = await enter(GroupCommit[Claim, Fence](fence, flights=flights, key=lambda claim: claim.notification_id))
+    starts = await enter(
+        GroupCommit[Claim, Fence](fence, flights=flights, key=lambda claim: claim.notification_id, name="start")
+    )
     turnstile = TurnstileStore(database)
 
     def expect_gate(channel: str, span: timedelta) -> None:
@@ -106,6 +109,9 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         for channel, provider in providers.items()
     }
     worker = Worker(worker_id, lanes, shutdown_timeout=settings.shutdown_timeout)
+    look = process.stack.enter_context
+    look(metrics.IN_FLIGHT.looked_at(lambda: {(channel,): lane.in_flight for channel, lane in lanes.items()}))
+    look(metrics.CONCURRENCY.looked_at(lambda: {(channel,): lane.concurrency for channel, lane in lanes.items()}))
     # A connection of its own: a renewal must not wait for records that wait for the database.
     renewals = Store(await process.open_database(size=1))
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import structlog
 
+from services.worker import measured
 from services.worker.admission import Admission, Entry
 from services.worker.attempt import attempt
 from services.worker.claim import Claim
@@ -29,6 +30,7 @@ from shared import suppression
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
 from shared.clock import tick
+from shared.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -99,6 +101,7 @@ class Delivery:
             return
         if ours:
             self._count(verdict)
+            measured.recorded(running.claim.channel, verdict)
             _log(running, verdict)
         else:
             self.lose(running)
@@ -108,6 +111,7 @@ class Delivery:
         if not running.lost:
             running.lost = True
             self.totals.claims_lost += 1
+            metrics.LOST.add(1, running.claim.channel)
             log.warning(
                 "job.claim_lost", notification_id=str(running.claim.notification_id), attempt=running.claim.number
             )
@@ -153,6 +157,7 @@ class Delivery:
                 self.lose(running)
                 return None
             if ticket.entry is Entry.WAITS:
+                metrics.WAITING.add(1, claim.channel)
                 log.info(
                     "job.waiting",
                     notification_id=str(claim.notification_id),
@@ -173,7 +178,9 @@ class Delivery:
 
     async def _call(self, running: Running, content: Mapping[str, object]) -> Verdict:
         claim = running.claim
+        began = tick()
         outcome = await attempt(claim, content, self.provider, self._deadline)
+        measured.called(claim, self.provider.name, outcome, began)
         outcome = self._shared.observe(claim, outcome, probe=running.probe)
         running.answer = outcome.answer
         given_up = running.probe is not None or self._shared.open

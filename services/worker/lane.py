@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 import structlog
 
+from services.worker import measured
 from services.worker.admission import Admission
 from services.worker.claim import Claim
 from services.worker.delivery import RETURN_DELAY, Delivery, Running, Totals
@@ -240,8 +241,9 @@ class Lane:
 
     async def _claim(self, limit: int, *, low_first: bool) -> list[Claim]:
         # Whoever calls starts what it gets in the same step: nothing is awaited between this slot and its holder.
+        began = tick()
         with self._token() as token, self._suspects.ask() as take_suspect:
-            return await self._store.claim_due(
+            claims = await self._store.claim_due(
                 self.settings.channel,
                 limit=limit,
                 classes=LOW_FIRST if low_first else URGENT_FIRST,
@@ -251,6 +253,8 @@ class Lane:
                 lease=self.settings.lease,
                 take_suspect=take_suspect,
             )
+            measured.claimed(self.settings.channel, len(claims), began)
+            return claims
 
     async def _claim_probe(self) -> list[Claim]:
         with self._token() as token:

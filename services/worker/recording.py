@@ -65,9 +65,9 @@ class Recording:
         self._on_end = on_end
         self._on_retry = on_retry
         self._closing = asyncio.Event()
-        self._sent = self._group(store.mark_sent, flights)
-        self._ended = self._group(store.end_unsent, flights)
-        self._later = self._group(store.retry_later, flights)
+        self._sent = self._group("record sent", store.mark_sent, flights)
+        self._ended = self._group("record ended", store.end_unsent, flights)
+        self._later = self._group("record later", store.retry_later, flights)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -95,12 +95,12 @@ class Recording:
         return ours
 
     def _group(
-        self, write: Callable[[Sequence[Record[Kind]]], Awaitable[set[UUID]]], flights: asyncio.Semaphore
+        self, name: str, write: Callable[[Sequence[Record[Kind]]], Awaitable[set[UUID]]], flights: asyncio.Semaphore
     ) -> GroupCommit[Record[Kind], Fence]:
         async def flush(records: Sequence[Record[Kind]]) -> list[Fence]:
             return await fences(self._store, [record.held for record in records], await write(records))
 
-        return GroupCommit(flush, flights=flights, key=lambda record: record.held.notification_id)
+        return GroupCommit(flush, flights=flights, key=lambda record: record.held.notification_id, name=name)
 
     async def _until_answered(self, group: GroupCommit[Record[Kind], Fence], record: Record[Kind]) -> bool:
         repeated = False

@@ -1,0 +1,1 @@
+"""What can be seen of a process from outside."""
