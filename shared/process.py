@@ -1,6 +1,6 @@
 """From start to stop, the same for all services: one stack of things that live; its order is the order of starting.
 
-Leaving the stack is the drain: not ready, then whatever was entered last, down to the pool and the logs.
+Leaving the stack is the drain: not ready, then whatever was entered last, down to the pool and what is told of it all.
 """
 
 import asyncio
@@ -9,10 +9,11 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TypeVar
+from uuid import uuid4
 
 import structlog
 
-from shared import auth, logs, tls
+from shared import auth, logs, telemetry, tls
 from shared.database import Database
 from shared.layers import NONE_OF_ITS_OWN, Bounds, Layer, bounded, errors_mapped, logged, measured, shaped, timed
 from shared.migrations import latest_version
@@ -37,6 +38,7 @@ class Process:
         self.settings = settings
         self.stack = stack
         self.port = 0
+        self.id = uuid4()
 
     async def open_database(self, *, size: int | None = None) -> Database:
         """`size` is how many connections it has at most. Default: what the settings say."""
@@ -120,7 +122,9 @@ async def _run(name: str, settings: AnySettings, start: Callable[["Process", Any
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        await start(Process(name, settings, stack), settings)
+        process = Process(name, settings, stack)
+        await stack.enter_async_context(telemetry.configured(name, process.id))
+        await start(process, settings)
         log.info("process.started")
         await stop.wait()
         log.info("process.stopping")

@@ -51,7 +51,12 @@ async def start(process: Process, settings: Settings) -> None:
     limits = Limits(settings.webhook_concurrency, settings.webhook_max_attempts, settings.shutdown_timeout)
     deliveries = Deliveries(claims, client, keys, recording, limits, poll_interval=poll_interval)
     dispatch = Dispatch(
-        store, deliveries, concurrency=limits.concurrency, poll_interval=poll_interval, on_many=tell_all
+        store,
+        deliveries,
+        dispatcher_id=process.id,
+        concurrency=limits.concurrency,
+        poll_interval=poll_interval,
+        on_many=tell_all,
     )
     listener = Listener(
         settings.listen_url(),

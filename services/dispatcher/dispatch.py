@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, Self
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import structlog
 
@@ -43,11 +43,13 @@ class Dispatch:
         store: Store,
         deliveries: Deliveries,
         *,
+        dispatcher_id: UUID,
         concurrency: int,
         poll_interval: Callable[[], float],
         on_many: Callable[[], None],
     ) -> None:
         self._store = store
+        self._id = dispatcher_id
         self._deliveries = deliveries
         self._concurrency = concurrency
         self._poll_interval = poll_interval
@@ -58,7 +60,6 @@ class Dispatch:
         self._draining: asyncio.Task[None] | None = None
         self._paused = asyncio.Event()
         self._leaving = False
-        self._id = uuid4()
         self._started_at = datetime.now(UTC)
 
     async def __aenter__(self) -> Self:

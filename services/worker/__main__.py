@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from uuid import uuid4
 
 import structlog
 
@@ -78,7 +77,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         gates[channel].expect(span)
 
     admission = await enter(Admission(turnstile, lease=lease, on_wait=expect_gate))
-    worker_id = uuid4()
+    worker_id = process.id
     structlog.contextvars.bind_contextvars(worker_id=str(worker_id))
     suspects = SuspectSlot()
     shared = {channel: _shared_lane(channel, settings, provider) for channel, provider in providers.items()}

@@ -4,14 +4,18 @@ Counters and gauges are observable instruments, whose values the SDK asks for. I
 added to what a reader receives: by the method that readers are there to override.
 """
 
+import asyncio
 import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+import structlog
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.sdk.environment_variables import OTEL_EXPORTER_PROMETHEUS_HOST, OTEL_EXPORTER_PROMETHEUS_PORT
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -26,10 +30,14 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.metrics.export import Histogram as HistogramPoints
 from opentelemetry.sdk.resources import Resource
 
+from shared.telemetry.environment import CONSOLE, OTLP, exporters
 from shared.telemetry.metrics import METRICS, Counter, Gauge, Histogram, listen
 
+log = structlog.get_logger()
+
 SCOPE = "notifyqueue"
-FLUSH = 3_000  # milliseconds that a process gives to its last values
+PROMETHEUS = "prometheus"
+FLUSH = 3.0  # seconds that a process waits for its last values to be told
 BEGUN = time.time_ns()
 
 
@@ -82,20 +90,43 @@ def _points(metric: Histogram, now: int) -> Metric | None:
     return Metric(metric.name, metric.means, metric.unit, data) if points else None
 
 
-@contextmanager
-def exporting(resource: Resource) -> Iterator[None]:
-    """As OTEL_METRICS_EXPORTER says: `otlp`, `prometheus`, `console`, several of them, or `none`, which is the default
-    here. Leaving takes time: it sends what is left.
+@asynccontextmanager
+async def exported(about: Resource) -> AsyncIterator[None]:
+    """Metrics go where OTEL_METRICS_EXPORTER says: `otlp`, `prometheus`, `console`, or several of them.
+
+    Leaving waits at most FLUSH for the last of them.
     """
-    names = [name.strip() for name in os.environ.get("OTEL_METRICS_EXPORTER", "").split(",")]
-    chosen = [name for name in names if name not in ("", "none")]
-    if not chosen or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    names = exporters("METRICS", tuple(MAKERS))
+    if not names:
         yield
         return
-    with ExitStack() as stack:
-        readers = [MAKERS[name](stack) for name in chosen]
-        stack.enter_context(provided(resource, readers))
+    async with AsyncExitStack() as stack:
+        readers = [reader for name in names if (reader := MAKERS[name](stack))]
+        if not readers:
+            yield
+            return
+        provider = stack.enter_context(provided(about, readers))
+        stack.push_async_callback(_shut_down, provider)
+        log.info("metrics.started", exporters=len(readers))
         yield
+
+
+async def _shut_down(provider: MeterProvider) -> None:
+    """In a thread of its own, which a process does not wait for."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def shut_down() -> None:
+        with suppress(Exception):  # the library raises what a reader could not do in time
+            provider.shutdown(timeout_millis=FLUSH * 1000)
+        with suppress(RuntimeError):  # nobody waits any more
+            loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=shut_down, name="metrics", daemon=True).start()
+    try:
+        async with asyncio.timeout(FLUSH):
+            await done.wait()
+    except TimeoutError:
+        log.warning("metrics.lost")
 
 
 @contextmanager
@@ -108,7 +139,6 @@ def provided(resource: Resource, readers: Iterable[MetricReader]) -> Iterator[Me
     try:
         yield provider
     finally:
-        provider.shutdown(timeout_millis=FLUSH)
         listen(on=False)
 
 
@@ -126,17 +156,17 @@ def _instrument(meter: Meter, metric: Counter | Gauge | Histogram) -> None:
 # Each imports what it needs: a process that pushes nothing need not load grpc's exporter.
 
 
-def _otlp(_: ExitStack) -> MetricReader:
+def _otlp(_: AsyncExitStack) -> MetricReader:
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 
     return Pushed(OTLPMetricExporter())
 
 
-def _console(_: ExitStack) -> MetricReader:
+def _console(_: AsyncExitStack) -> MetricReader:
     return Pushed(ConsoleMetricExporter())
 
 
-def _prometheus(stack: ExitStack) -> MetricReader:
+def _prometheus(stack: AsyncExitStack) -> MetricReader | None:
     """At OTEL_EXPORTER_PROMETHEUS_HOST and _PORT."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from prometheus_client import CollectorRegistry, start_http_server
@@ -144,19 +174,21 @@ def _prometheus(stack: ExitStack) -> MetricReader:
     class Scraped(_Whole, PrometheusMetricReader):
         pass
 
-    host = os.environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "localhost"
-    port = int(os.environ.get("OTEL_EXPORTER_PROMETHEUS_PORT") or 9464)
+    host = os.environ.get(OTEL_EXPORTER_PROMETHEUS_HOST) or "localhost"
     registry = CollectorRegistry()
-    reader = Scraped(scope_info_enabled=False, registry=registry)
-    server, thread = start_http_server(port, host, registry)
-    stack.callback(thread.join)
+    try:
+        port = int(os.environ.get(OTEL_EXPORTER_PROMETHEUS_PORT) or 9464)
+        server, _ = start_http_server(port, host, registry)
+    except (OSError, ValueError, OverflowError) as error:  # somebody else's port stops nobody from sending
+        log.error("metrics.unserved", setting=OTEL_EXPORTER_PROMETHEUS_PORT, exc_info=error)
+        return None
     stack.callback(server.server_close)
-    stack.callback(server.shutdown)
-    return reader
+    stack.push_async_callback(asyncio.to_thread, server.shutdown)
+    return Scraped(scope_info_enabled=False, registry=registry)
 
 
-MAKERS: dict[str, Callable[[ExitStack], MetricReader]] = {
-    "otlp": _otlp,
-    "console": _console,
-    "prometheus": _prometheus,
+MAKERS: dict[str, Callable[[AsyncExitStack], MetricReader | None]] = {
+    OTLP: _otlp,
+    CONSOLE: _console,
+    PROMETHEUS: _prometheus,
 }

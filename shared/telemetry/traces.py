@@ -1,0 +1,193 @@
+"""One trace from a client's call to the webhook of its end. Nothing is made while nobody listens.
+
+What is stored of a span is its W3C `traceparent`, and after a space its `tracestate` where it has one.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import cache
+
+import structlog
+from opentelemetry import trace
+from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, SynchronousMultiSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
+from opentelemetry.trace import INVALID_SPAN, SpanContext, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from shared.telemetry.environment import CONSOLE, OTLP, exporters
+from shared.telemetry.otlp import Exporter
+from shared.telemetry.spans import Fact, Form, Tracer
+
+log = structlog.get_logger()
+
+FLUSH = 3.0  # seconds that a process waits for its last spans to be told
+QUEUE = 16_384  # spans: two seconds of a worker that does nothing else
+
+_W3C = TraceContextTextMapPropagator()
+_tracer: Tracer | None = None
+
+
+def on() -> bool:
+    """Whether anybody listens."""
+    return _tracer is not None
+
+
+@contextmanager
+def made_by(tracer: Tracer) -> Iterator[None]:
+    """While it lasts, spans are made by this one."""
+    global _tracer
+    before, _tracer = _tracer, tracer
+    try:
+        yield
+    finally:
+        _tracer = before
+
+
+@asynccontextmanager
+async def exported(about: Resource) -> AsyncIterator[None]:
+    """Spans go where OTEL_TRACES_EXPORTER says; leaving waits at most FLUSH for the last of them."""
+    outlets = [_exporter(name) for name in exporters("TRACES", (OTLP, CONSOLE))]
+    if not outlets:
+        yield
+        return
+    processors = [_batches(outlet) for outlet in outlets]
+    both: SynchronousMultiSpanProcessor = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call]
+    for processor in processors:
+        both.add_span_processor(processor)
+    log.info("traces.started", exporters=len(outlets))
+    try:
+        with made_by(Tracer(processors[0] if len(processors) == 1 else both, about)):
+            yield
+    finally:
+        await _shut_down(both, outlets)
+
+
+def _exporter(name: str) -> SpanExporter:
+    return Exporter() if name == OTLP else ConsoleSpanExporter(formatter=lambda span: f"{span.to_json(indent=None)}\n")
+
+
+def _batches(exporter: SpanExporter) -> SpanProcessor:
+    return BatchSpanProcessor(exporter, max_queue_size=None if OTEL_BSP_MAX_QUEUE_SIZE in os.environ else QUEUE)
+
+
+async def _shut_down(processor: SpanProcessor, outlets: Iterable[SpanExporter]) -> None:
+    """In a thread of its own, which a process does not wait for: the library may take half a minute."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def shut_down() -> None:
+        processor.shutdown()
+        loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=shut_down, name="traces", daemon=True).start()
+    try:
+        async with asyncio.timeout(FLUSH):
+            await done.wait()
+    except TimeoutError:
+        log.warning("traces.lost")
+        for outlet in outlets:
+            outlet.shutdown()  # breaks off the call that is under way
+
+
+# --- spans
+
+
+def start(form: Form, *, parent: SpanContext | None = None, links: Sequence[SpanContext] = ()) -> trace.Span:
+    """A span below its parent, or the first of a trace; to be entered, or ended. Nothing where nobody listens."""
+    return _tracer.start(form, parent=parent, links=links) if _tracer else INVALID_SPAN
+
+
+def below(form: Form) -> trace.Span:
+    """A span below the current one."""
+    return start(form, parent=_current()) if _tracer else INVALID_SPAN
+
+
+def fail(span: trace.Span, error_type: str) -> None:
+    """`error_type` is one of few: a code or a class."""
+    span.set_status(StatusCode.ERROR)
+    span.set_attribute("error.type", error_type)
+
+
+def _current() -> SpanContext | None:
+    context = trace.get_current_span().get_span_context()
+    return context if context.is_valid else None
+
+
+# --- passing on
+
+
+def received(headers: Mapping[str, str]) -> SpanContext | None:
+    """The span of whoever called, by the headers of the call, in lower case."""
+    if "traceparent" not in headers:
+        return None
+    context = trace.get_current_span(_W3C.extract(headers)).get_span_context()
+    return context if context.is_valid else None
+
+
+def headers(span: trace.Span) -> Mapping[str, str]:
+    """What a call carries so that it is known to come from this span."""
+    carrier: dict[str, str] = {}
+    if span is not INVALID_SPAN:
+        _W3C.inject(carrier, trace.set_span_in_context(span))
+    return carrier
+
+
+def stored(span: trace.Span) -> str | None:
+    """A span, to be written down."""
+    return " ".join(headers(span).values()) or None
+
+
+def here() -> str | None:
+    """The current span, to be written down."""
+    return stored(trace.get_current_span()) if _tracer else None
+
+
+def restored(text: str | None) -> SpanContext | None:
+    """What was written down."""
+    if not text or not _tracer:
+        return None
+    parent, _, state = text.partition(" ")
+    return received({"traceparent": parent, "tracestate": state} if state else {"traceparent": parent})
+
+
+def origin(text: str | None, *, recent: bool) -> tuple[SpanContext | None, Sequence[SpanContext]]:
+    """The parent and the links of what follows from a span that was written down. What follows late is a trace of its
+    own: nobody keeps one open for days.
+    """
+    found = restored(text)
+    if found is None:
+        return None, ()
+    return (found, ()) if recent else (None, (found,))
+
+
+# --- the database
+
+
+@cache
+def _statement(name: str, operation: str, table: str) -> Form:
+    facts: dict[str, Fact] = {
+        "db.system.name": "postgresql",
+        "db.operation.name": operation,
+        "db.collection.name": table,
+        "db.query.summary": name,
+    }
+    return Form(name, SpanKind.CLIENT, facts)
+
+
+def group(name: str, operation: str, table: str, causes: Iterable[str | None]) -> trace.Span:
+    """A statement on behalf of many: below what caused it where that is one, and else linked to all of them."""
+    if not _tracer:
+        return INVALID_SPAN
+    form = _statement(name, operation, table)
+    texts = list(causes)
+    links = [found for text in dict.fromkeys(texts) if (found := restored(text))]
+    if len(texts) == 1:
+        span = start(form, parent=links[0] if links else None)
+    else:
+        span = start(form, links=links)
+        span.set_attribute("db.operation.batch.size", len(texts))
+    return span
