@@ -127,7 +127,9 @@ async def measured(call: Call) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        metrics.RPC_TIME.record(time.monotonic() - call.began, call.method, call.code.name)
+        code = call.code.name
+        error = code if call.code in FAULTS else ""
+        metrics.RPC_TIME.record(time.monotonic() - call.began, call.method, code, error)
 
 
 @contextlib.asynccontextmanager

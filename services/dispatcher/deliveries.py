@@ -109,7 +109,7 @@ class Deliveries:
             log.warning(
                 "webhook.given_up", delivery_id=str(delivery_id), endpoint_id=str(endpoint_id), reason="EXHAUSTED"
             )
-            metrics.WEBHOOKS.add(1, "given_up", "none")
+            metrics.WEBHOOKS.add(1, "given_up", "")
         for delivery in claimed.deliveries:
             self._start(delivery)
         return 0 if claimed.deliveries or claimed.given_up else await self._until_next()
@@ -181,7 +181,7 @@ def report(result: Result, recorded: bool) -> None:
     else:
         came_to = "retry"
         log.warning("webhook.retry", **ids, **_failure(result.answer, verdict))
-    metrics.WEBHOOKS.add(1, came_to, result.answer.error or "none")
+    metrics.WEBHOOKS.add(1, came_to, result.answer.error or "")
     metrics.WEBHOOK_TIME.record(result.duration.total_seconds(), came_to)
 
 

@@ -18,7 +18,7 @@ from services.scheduler.limits import Limit
 from services.scheduler.listing import Filter, Scan, leading
 from services.scheduler.notification import HistoryEntry, Notification, Request
 from services.scheduler.redrives import Dead, Slice, Tried
-from services.scheduler.statistics import Count, LaneStats, Totals, WebhookStats
+from services.scheduler.statistics import BOUND, Count, LaneStats, Totals, WebhookStats
 from services.scheduler.templates import VersionRef
 from shared.database import Executor, Locked, Statements, columns
 
@@ -68,7 +68,7 @@ class Store:
 
     async def read_gauges(self) -> Sequence[tuple[str, tuple[str, ...], float]]:
         """Gauge, attributes and value of each."""
-        rows = await self._executor.fetch(sql["read_gauges"])
+        rows = await self._executor.fetch(sql["read_gauges"], BOUND)
         return [(row["gauge"], tuple(row["attributes"]), row["value"]) for row in rows]
 
     async def read_history(self, notification_id: UUID) -> Sequence[HistoryEntry]:

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar, TypeAlias
 
 from shared.clock import tick
@@ -45,7 +46,9 @@ class Metric:
     """Whether anybody listens."""
 
     def labels(self, attributes: Attributes) -> Mapping[str, str]:
-        return {**self.fixed, **dict(zip(self.attributes, attributes, strict=True))}
+        """What is empty does not apply."""
+        found = {**self.fixed, **dict(zip(self.attributes, attributes, strict=True))}
+        return {name: value for name, value in found.items() if value}
 
     def __post_init__(self) -> None:
         self.clear()
@@ -152,7 +155,7 @@ SUSPECTS = Gauge(
 )
 STRANDED = Gauge(
     "notifyqueue.lane.stranded",
-    "1",
+    "{lane}",
     "1 where something is due and no worker that lives serves the lane.",
     ("channel",),
 )
@@ -162,14 +165,14 @@ SERVING = Gauge(
     "Workers that live (a heartbeat within 15 s), take work, and serve the lane.",
     ("channel",),
 )
-PAUSED = Gauge("notifyqueue.lane.paused", "1", "1 while a person's pause holds the lane.", ("channel",))
-BREAKER = Gauge("notifyqueue.lane.breaker_open", "1", "1 while the lane's breaker is open.", ("channel",))
+PAUSED = Gauge("notifyqueue.lane.paused", "{lane}", "1 while a person's pause holds the lane.", ("channel",))
+BREAKER = Gauge("notifyqueue.lane.breaker_open", "{lane}", "1 while the lane's breaker is open.", ("channel",))
 HELD = Gauge(
     "notifyqueue.lane.held", "s", "For how long the lane still rests, as its provider has asked.", ("channel",)
 )
 BACKLOG = Gauge(
     "notifyqueue.webhook.backlog",
-    "1",
+    "{webhook}",
     "Webhooks that have not arrived: events that are `unassigned` to their endpoints, deliveries that are `pending`; "
     "up to 10,000 of each.",
     ("stage",),
@@ -193,7 +196,7 @@ SNAPSHOT = Gauge(
 )
 FINDINGS = Gauge(
     "notifyqueue.doctor.findings",
-    "1",
+    "{finding}",
     "How many the doctor has found of each kind, 0 where none; looked for once a minute. docs/operations.md says what "
     "each means. `unmade`: looks that failed.",
     ("finding", "severity"),
@@ -264,7 +267,7 @@ BREAKER_CHANGES = Counter(
 )
 IN_FLIGHT = Gauge("notifyqueue.worker.in_flight", "{notification}", "What a worker holds.", ("channel",))
 CONCURRENCY = Gauge("notifyqueue.worker.concurrency", "{notification}", "What it may hold at its pace.", ("channel",))
-DRAINING = Gauge("notifyqueue.process.draining", "1", "1 while a worker or a dispatcher drains, or is drained.")
+DRAINING = Gauge("notifyqueue.process.draining", "{process}", "1 while a worker or a dispatcher drains, or is drained.")
 
 # --- reporting, by each dispatcher
 
@@ -281,8 +284,9 @@ WEBHOOK_TIME = Histogram("notifyqueue.webhook.duration", "s", "What a post takes
 RPC_TIME = Histogram(
     "rpc.server.call.duration",
     "s",
-    "What an RPC takes, streams as a whole. Health and reflection are not counted.",
-    ("rpc.method", "rpc.response.status_code"),
+    "What an RPC takes, streams as a whole; what is the server's fault has an `error.type`. Health and reflection are "
+    "not counted.",
+    ("rpc.method", "rpc.response.status_code", "error.type"),
     {"rpc.system.name": "grpc"},
 )
 ACCEPTED = Counter(
@@ -302,6 +306,16 @@ GROUP_TIME = Histogram(
     "notifyqueue.group_commit.duration", "s", "From the departure until the group is settled.", ("group",)
 )
 
-METRICS: Sequence[Counter | Gauge | Histogram] = tuple(
-    value for value in list(globals().values()) if isinstance(value, Counter | Gauge | Histogram)
-)
+SECTIONS: Mapping[str, Sequence[Counter | Gauge | Histogram]] = {
+    "The queue": (
+        *(DEPTH, LAG, SUSPECTS, STRANDED, SERVING, PAUSED, BREAKER, HELD, BACKLOG, WEBHOOK_LAG, DISABLED, SNAPSHOT),
+        FINDINGS,
+    ),
+    "Delivering": (
+        *(LATENCY, PROVIDER_TIME, OUTCOMES, RETRIES, UNSENT, WAITING, RELEASED, CLAIMED, CLAIM_TIME, LOST, RECOVERED),
+        *(BREAKER_CHANGES, IN_FLIGHT, CONCURRENCY),
+    ),
+    "Reporting": (WEBHOOKS, WEBHOOK_TIME),
+    "Processes": (RPC_TIME, ACCEPTED, GROUP_SIZE, GROUP_WAIT, GROUP_TIME, DRAINING),
+}
+METRICS = tuple(chain.from_iterable(SECTIONS.values()))

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -21,7 +21,6 @@ from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     ConsoleMetricExporter,
     HistogramDataPoint,
-    InMemoryMetricReader,
     Metric,
     MetricReader,
     MetricsData,
@@ -33,6 +32,9 @@ from opentelemetry.sdk.resources import Resource
 from shared.telemetry.environment import CONSOLE, OTLP, exporters
 from shared.telemetry.metrics import METRICS, Counter, Gauge, Histogram, listen
 
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
 log = structlog.get_logger()
 
 SCOPE = "notifyqueue"
@@ -41,7 +43,7 @@ FLUSH = 3.0  # seconds that a process waits for its last values to be told
 BEGUN = time.time_ns()
 
 
-class _Whole:
+class Whole:
     """A reader that receives our histograms with everything else."""
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **more: Any) -> None:
@@ -49,12 +51,8 @@ class _Whole:
         super()._receive_metrics(whole, timeout_millis=timeout_millis, **more)  # type: ignore[misc]
 
 
-class Pushed(_Whole, PeriodicExportingMetricReader):
+class Pushed(Whole, PeriodicExportingMetricReader):
     pass
-
-
-class Looked(_Whole, InMemoryMetricReader):
-    """For tests."""
 
 
 def with_histograms(data: MetricsData) -> MetricsData:
@@ -168,11 +166,7 @@ def _console(_: AsyncExitStack) -> MetricReader:
 
 def _prometheus(stack: AsyncExitStack) -> MetricReader | None:
     """At OTEL_EXPORTER_PROMETHEUS_HOST and _PORT."""
-    from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from prometheus_client import CollectorRegistry, start_http_server
-
-    class Scraped(_Whole, PrometheusMetricReader):
-        pass
 
     host = os.environ.get(OTEL_EXPORTER_PROMETHEUS_HOST) or "localhost"
     registry = CollectorRegistry()
@@ -184,6 +178,16 @@ def _prometheus(stack: AsyncExitStack) -> MetricReader | None:
         return None
     stack.callback(server.server_close)
     stack.push_async_callback(asyncio.to_thread, server.shutdown)
+    return scraped(registry)
+
+
+def scraped(registry: "CollectorRegistry") -> MetricReader:
+    """Reads for whoever reads the registry."""
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+
+    class Scraped(Whole, PrometheusMetricReader):
+        pass
+
     return Scraped(scope_info_enabled=False, registry=registry)
 
 

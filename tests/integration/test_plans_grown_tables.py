@@ -230,6 +230,7 @@ SCHEDULER: Mapping[str, Args] = {
     "pause_lane": always("SMS", "key:1", "why"),
     "put_suppression": always(T, "EMAIL", "grown7", "", "BOUNCED", "key:1"),
     "read_changed": lambda known: [known.pending, [1] * len(known.pending)],
+    "read_gauges": always(10_000),
     "read_history": lambda known: [known.pending[0]],
     "read_lane_stats": always(T),
     "read_lanes": always(),
@@ -339,6 +340,7 @@ MORE_SCANS = {
     "merge_totals": {"status_deltas"},
     "read_totals": {"status_deltas"},
     "read_webhook_stats": {"webhook_deliveries"},
+    "read_gauges": {"webhook_deliveries", "pg_database"},
 }
 
 

@@ -1,8 +1,9 @@
--- read_gauges: how the queue stands, for its metrics: a row for each gauge and its attributes. Each count looks at no more
--- than 10,000 entries of an index and stops there. Suspects stand in an index of their own. A lane is stranded while
+-- read_gauges: how the queue stands, for its metrics: a row for each gauge and its attributes. Each count looks at so
+-- many entries of an index, and stops there. Suspects stand in an index of their own. A lane is stranded while
 -- something is due, waits, or is held past its lease, and no worker serves it that lives (as in read_workers) and takes
--- work. Of who waits it looks at 10,000 over all lanes; a limit key begins with the channel.
-WITH due AS MATERIALIZED (
+-- work. Of who waits it looks at so many of each lane; a limit key begins with the channel.
+--   $1 bigint  so many; with a parameter it is planned for the tables as they are, not as they once were
+WITH RECURSIVE due AS MATERIALIZED (
   SELECT lane.channel, class.name, looked.seen, looked.oldest
   FROM notifyqueue.lanes AS lane
   CROSS JOIN (VALUES (3, 'HIGH'), (2, 'NORMAL'), (1, 'LOW')) AS class (priority, name)
@@ -14,7 +15,7 @@ WITH due AS MATERIALIZED (
       WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries < 2
         AND n.channel = lane.channel AND n.priority = class.priority AND n.next_attempt_at <= now()
       ORDER BY n.next_attempt_at, n.id
-      LIMIT 10000
+      LIMIT $1
     ) AS next
   ) AS looked
 ), suspects AS MATERIALIZED (
@@ -27,19 +28,38 @@ WITH due AS MATERIALIZED (
       FROM notifyqueue.notifications AS n
       WHERE n.status = 'PENDING' AND NOT n.waiting AND n.expiries >= 2 AND n.channel = lane.channel
       ORDER BY n.next_attempt_at, n.id
-      LIMIT 10000
+      LIMIT $1
     ) AS next
   ) AS looked
-), gated AS MATERIALIZED (
-  SELECT split_part(first.limit_key, ' ', 1) AS channel, first.priority, count(*) AS seen
-  FROM (
-    SELECT n.limit_key, n.priority
+), asking AS (  -- the tenants of whom somebody waits, found by one look each, as in read_lane_stats
+  (SELECT n.tenant_id FROM notifyqueue.notifications AS n WHERE n.waiting ORDER BY n.tenant_id, n.limit_key LIMIT 1)
+  UNION ALL
+  SELECT next.tenant_id
+  FROM asking
+  CROSS JOIN LATERAL (
+    SELECT n.tenant_id
     FROM notifyqueue.notifications AS n
-    WHERE n.waiting
-    ORDER BY n.tenant_id, n.limit_key, n.priority DESC  -- an order that only the gates' index has
-    LIMIT 10000
-  ) AS first
-  GROUP BY split_part(first.limit_key, ' ', 1), first.priority
+    WHERE n.waiting AND n.tenant_id > asking.tenant_id
+    ORDER BY n.tenant_id, n.limit_key
+    LIMIT 1
+  ) AS next
+), gated AS MATERIALIZED (
+  SELECT lane.channel, one.priority, count(*) AS seen
+  FROM notifyqueue.lanes AS lane
+  CROSS JOIN LATERAL (
+    SELECT next.priority
+    FROM asking
+    CROSS JOIN LATERAL (
+      SELECT n.priority
+      FROM notifyqueue.notifications AS n
+      WHERE n.waiting AND n.tenant_id = asking.tenant_id
+        AND n.limit_key >= lane.channel || ' ' AND n.limit_key < lane.channel || '!'
+      ORDER BY n.limit_key
+      LIMIT $1
+    ) AS next
+    LIMIT $1
+  ) AS one
+  GROUP BY lane.channel, one.priority
 ), overdue AS MATERIALIZED (
   SELECT DISTINCT held.channel
   FROM (
@@ -94,7 +114,7 @@ FROM notifyqueue.lanes AS lane
 UNION ALL
 SELECT 'backlog', ARRAY['unassigned'], count(*)
 FROM (
-  SELECT e.id FROM notifyqueue.webhook_events AS e WHERE e.fanned_out_at IS NULL ORDER BY e.id LIMIT 10000
+  SELECT e.id FROM notifyqueue.webhook_events AS e WHERE e.fanned_out_at IS NULL ORDER BY e.id LIMIT $1
 ) AS fresh
 UNION ALL
 SELECT 'backlog', ARRAY['pending'], count(*)
@@ -103,7 +123,7 @@ FROM (
   FROM notifyqueue.webhook_deliveries AS d
   WHERE d.delivered_at IS NULL AND d.given_up_at IS NULL
   ORDER BY d.endpoint_id, d.next_attempt_at  -- as in read_webhook_stats
-  LIMIT 10000
+  LIMIT $1
 ) AS open
 UNION ALL
 SELECT 'webhook_lag', ARRAY['unassigned'], coalesce(extract(epoch FROM now() - (
@@ -126,14 +146,14 @@ FROM (
   FROM notifyqueue.webhook_endpoints AS e
   WHERE NOT e.enabled AND e.deleted_at IS NULL
   ORDER BY e.id
-  LIMIT 10000
+  LIMIT $1
 ) AS gone
 UNION ALL
 SELECT 'snapshot', '{}', coalesce(max(held.xids), 0)
 FROM (
   SELECT greatest(age(a.backend_xmin), age(a.backend_xid)) AS xids
   FROM pg_catalog.pg_stat_activity AS a
-  WHERE coalesce(a.backend_type, '') NOT LIKE 'autovacuum%'  -- of others' sessions it may be hidden
+  WHERE a.usesysid IS NOT NULL  -- as in held_snapshots of the doctor
     AND (a.datname = current_database() OR a.datname IS NULL) AND a.pid <> pg_backend_pid()
   UNION ALL
   SELECT age(p.transaction) FROM pg_catalog.pg_prepared_xacts AS p WHERE p.database = current_database()
