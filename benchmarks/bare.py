@@ -29,11 +29,11 @@ async def accepted_per_second(url: str, seconds: float, group: int) -> float:
         while time.monotonic() < until:
             keys = [f"bare-{next(numbers)}" for _ in range(group)]
             tenants, _, _, channels, addresses, *_ = asked = _columns(keys)
-            none = [None] * group  # templates
+            none = [None] * group  # templates, and spans
             await connection.fetch(
                 scheduler_sql["look_up_keys"], tenants, keys, channels, addresses, [""] * group, none, none
             )
-            written += len(await connection.fetch(scheduler_sql["insert_notifications"], *asked, 5))
+            written += len(await connection.fetch(scheduler_sql["insert_notifications"], *asked, 5, none))
         return written
 
     connections = [await asyncpg.connect(url) for _ in range(CONNECTIONS)]
@@ -66,7 +66,8 @@ async def _drain(connection: "asyncpg.Connection[asyncpg.Record]") -> int:
     done = 0
     while claimed := await _claim(connection, 64):
         ids, token = claimed
-        await connection.fetch(worker_sql["mark_sent"], sorted(ids), [token] * len(ids), ["m"] * len(ids))
+        none = [None] * len(ids)
+        await connection.fetch(worker_sql["mark_sent"], sorted(ids), [token] * len(ids), ["m"] * len(ids), none)
         done += len(ids)
     return done
 
@@ -88,7 +89,7 @@ async def latencies(url: str, count: int) -> list[float]:
     for number in range(count):
         woken.clear()
         began = time.monotonic()
-        await writer.fetch(scheduler_sql["insert_notifications"], *_columns([f"bare-late-{number}"]), 5)
+        await writer.fetch(scheduler_sql["insert_notifications"], *_columns([f"bare-late-{number}"]), 5, [None])
         await writer.execute("SELECT pg_notify($1, '')", lane_topic("EMAIL"))
         await woken.wait()
         if not await _claim(claimer, 1):

@@ -21,7 +21,8 @@ from shared.readiness import Readiness
 from shared.server import Health, HealthServer, Server, Service
 from shared.settings import ProcessSettings, SettingsInvalid, load
 from shared.store import Store
-from shared.telemetry import metrics
+from shared.telemetry import metrics, traces
+from shared.telemetry.serving import traced
 
 log = structlog.get_logger()
 
@@ -72,6 +73,7 @@ class Process:
         )
         server.layers = [
             measured,
+            *([traced] if traces.on() else []),
             logged,
             errors_mapped,
             timed(self.settings.call_timeout, unbounded=untimed, own=bounds),

@@ -31,7 +31,7 @@ async def start(process: Process, settings: Settings) -> None:
             store.record_results,
             flights=asyncio.Semaphore(FLIGHTS),
             key=lambda result: result.delivery.id,
-            name="record webhook",
+            name="record_results",
         )
     )
     client = await enter(Client(egress, timeout=settings.webhook_timeout))

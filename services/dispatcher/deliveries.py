@@ -13,6 +13,7 @@ from typing import Self
 
 import structlog
 
+from services.dispatcher import spans
 from services.dispatcher.claims import Claims
 from services.dispatcher.client import Client
 from services.dispatcher.delivery import Delivery, Result, signed_post
@@ -24,7 +25,7 @@ from shared.batching import Contention, GroupCommit
 from shared.clock import tick
 from shared.errors import DatabaseUnavailable, ServerOverloaded
 from shared.loop import Loop
-from shared.telemetry import metrics
+from shared.telemetry import metrics, traces
 from shared.vault import SealBroken
 
 log = structlog.get_logger()
@@ -143,10 +144,12 @@ class Deliveries:
     async def _attempt(self, delivery: Delivery) -> Result:
         began = tick()
         sent_at = delivery.time_at(began)
-        try:
-            answer = await self._client.post(signed_post(delivery, self._keys, sent_at))
-        except SealBroken:
-            answer = Answer(error=ErrorClass.ENDPOINT_INVALID)
+        with spans.post(delivery) as span:
+            try:
+                answer = await self._client.post(signed_post(delivery, self._keys, sent_at, traces.headers(span)))
+            except SealBroken:
+                answer = Answer(error=ErrorClass.ENDPOINT_INVALID)
+            spans.answered(span, answer)
         if answer.error is None:
             self.delivered += 1
         else:

@@ -1,5 +1,6 @@
 """A delivery under way: from its claim to what came of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -25,6 +26,10 @@ class Delivery:
     claim_token: UUID
     claimed_at: datetime
     claimed_tick: float
+    trace_context: str | None = None
+    """The span of the attempt that ended its notification, or of whoever asked for it."""
+    recent: bool = True
+    """It happened at most a quarter of an hour ago."""
 
     def time_at(self, tick: float) -> datetime:
         return self.claimed_at + timedelta(seconds=tick - self.claimed_tick)
@@ -41,11 +46,12 @@ class Result:
     verdict: Verdict
 
 
-def signed_post(delivery: Delivery, keys: Keys, sent_at: datetime) -> Post:
-    """What goes out. Raises SealBroken."""
+def signed_post(delivery: Delivery, keys: Keys, sent_at: datetime, trace: Mapping[str, str]) -> Post:
+    """What goes out, with the headers that say what it is a part of. Raises SealBroken."""
     key = keys.open(delivery.tenant, delivery.endpoint_id, delivery.sealed_secret)
     webhook_id, timestamp = str(delivery.event_id), int(sent_at.timestamp())
     headers = {
+        **trace,
         "webhook-id": webhook_id,
         "webhook-timestamp": str(timestamp),
         "webhook-signature": sign(key, webhook_id, timestamp, delivery.body),

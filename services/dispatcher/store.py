@@ -135,6 +135,8 @@ def _delivery(row: asyncpg.Record, token: UUID, tick: float) -> Delivery:
         claim_token=token,
         claimed_at=row["claimed_at"],
         claimed_tick=tick,
+        trace_context=row["trace_context"],
+        recent=row["recent"],
     )
 
 

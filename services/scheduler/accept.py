@@ -23,6 +23,8 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
+from opentelemetry.trace import SpanContext
+
 from services.scheduler.fingerprint import fingerprint
 from services.scheduler.limits import Bucket, Limit, charges, plan
 from services.scheduler.notification import Notification, Request, TemplateUse
@@ -97,6 +99,8 @@ class Candidate:
     fingerprint: bytes
     rendered: Rendered | None = None
     """What its template was rendered to, once it was."""
+    trace: SpanContext | None = field(default=None, compare=False, repr=False)
+    """The span that asks for it."""
     fate: Fate = field(default_factory=Fate, compare=False, repr=False)
 
     @property

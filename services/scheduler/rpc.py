@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 
 from notifyqueue.v1 import scheduler_pb2, scheduler_pb2_grpc
@@ -15,6 +16,7 @@ from services.scheduler import (
     messages,
     messages_stats,
     redrives,
+    spans,
     validation,
 )
 from services.scheduler.store import Store
@@ -26,6 +28,7 @@ from shared.errors import ApiError
 from shared.layers import Context, current_call, told
 from shared.paging import NEWEST, Pages
 from shared.server import Service
+from shared.telemetry import traces
 
 NAME = scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"].full_name
 
@@ -86,7 +89,14 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         return scheduler_pb2.BatchScheduleNotificationsResponse(results=map(messages.batch_result, answers))
 
     async def _submit(self, candidate: accept.Candidate) -> accept.Accepted:
-        answer = await self._accepting.submit(candidate)
+        with spans.send(candidate.request.channel) as span:
+            if trace := traces.context(span):
+                candidate = replace(candidate, trace=trace)
+            answer = await self._accepting.submit(candidate)
+            if isinstance(answer, ApiError):
+                traces.fail(span, answer.reason)
+            else:
+                spans.sent(span, answer.notification.id, replayed=answer.replayed)
         if isinstance(answer, ApiError):
             raise answer
         return answer

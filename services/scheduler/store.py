@@ -21,6 +21,7 @@ from services.scheduler.redrives import Dead, Slice, Tried
 from services.scheduler.statistics import BOUND, Count, LaneStats, Totals, WebhookStats
 from services.scheduler.templates import VersionRef
 from shared.database import Executor, Locked, Statements, columns
+from shared.telemetry import traces
 
 sql = Statements("services.scheduler")
 
@@ -45,7 +46,9 @@ class Store:
     ) -> Mapping[Key, Notification]:
         """Answers those that were written; the others' keys were taken in between."""
         arrays = columns([_row(candidate) for candidate in candidates], 17)
-        rows = await self._executor.fetch(sql["insert_notifications"], *arrays, max_attempts)
+        with traces.group("insert_notifications", "INSERT", "notifications", (one.trace for one in candidates)):
+            spans = [traces.stored(candidate.trace) for candidate in candidates]
+            rows = await self._executor.fetch(sql["insert_notifications"], *arrays, max_attempts, spans)
         asked = {candidate.request.key: candidate for candidate in candidates}
         written = {(row["tenant_id"], row["idempotency_key"]): row for row in rows}
         return {key: _fresh(asked[key], row, max_attempts) for key, row in written.items()}
@@ -110,7 +113,7 @@ class Store:
     ) -> Mapping[UUID, Tried]:
         """What became of each that there is. `pass_locked`: of what somebody keeps locked, nothing is said."""
         asked = sorted(((dead.id, dead.revision, turn) for dead, turn in turns.items()), key=lambda row: row[0])
-        args = (tenant, *columns(asked, 3), max_attempts, by.actor, by.note)
+        args = (tenant, *columns(asked, 3), max_attempts, by.actor, by.note, traces.stored(traces.here()))
         try:
             rows = await self._executor.fetch(sql["redrive_notifications"], *args)
         except Locked:

@@ -64,6 +64,12 @@ class Claim(Held):
     """It was due when it was accepted, and is claimed for that."""
     granted: bool = False
     """It was called up from a gate, where a slot is kept for it."""
+    trace_context: str | None = None
+    """The span that asked for it."""
+    last_trace_context: str | None = None
+    """That of its redrive, if it was traced."""
+    recent: bool = True
+    """It was accepted at most a quarter of an hour ago."""
 
     @property
     def suspect(self) -> bool:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
+from opentelemetry.trace import SpanContext
 
-from services.worker import measured
+from services.worker import measured, spans
 from services.worker.admission import Admission, Entry
 from services.worker.attempt import attempt
 from services.worker.claim import Claim
@@ -30,7 +31,7 @@ from shared import suppression
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
 from shared.clock import tick
-from shared.telemetry import metrics
+from shared.telemetry import metrics, traces
 
 log = structlog.get_logger()
 
@@ -48,6 +49,8 @@ class Running:
     answer: Answer | None = None
     recording: bool = False
     lost: bool = False
+    trace: SpanContext | None = None
+    """Its span."""
 
 
 @dataclass(slots=True)
@@ -85,17 +88,20 @@ class Delivery:
 
     async def run(self, running: Running) -> None:
         """Raises nothing but CancelledError."""
-        verdict = await self._deliver(running)
-        if verdict is None:
-            return
-        await self.record(running, verdict)
+        with spans.deliver(running.claim) as span:
+            running.trace = traces.context(span)
+            verdict = await self._deliver(running)
+            spans.judged(span, verdict)
+            if verdict is None:
+                return
+            await self.record(running, verdict)
         if running.claim.granted and running.answer is None and isinstance(verdict, Ended):
             await self._admission.leave(running.claim)
 
     async def record(self, running: Running, verdict: Verdict) -> None:
         running.recording = True
         try:
-            ours = await self._recording.record(running.claim, verdict)
+            ours = await self._recording.record(running.claim, verdict, trace=running.trace)
         except Exception as error:  # the lease ends it
             log.error("job.unrecorded", notification_id=str(running.claim.notification_id), exc_info=error)
             return

@@ -13,11 +13,13 @@ from typing import Self, TypeVar
 from uuid import UUID
 
 import structlog
+from opentelemetry.trace import SpanContext
 
 from services.worker.claim import Claim, Held
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from services.worker.store import Record, Store
 from shared.batching import BadItem, GroupCommit
+from shared.telemetry import traces
 
 log = structlog.get_logger()
 
@@ -65,9 +67,9 @@ class Recording:
         self._on_end = on_end
         self._on_retry = on_retry
         self._closing = asyncio.Event()
-        self._sent = self._group("record sent", store.mark_sent, flights)
-        self._ended = self._group("record ended", store.end_unsent, flights)
-        self._later = self._group("record later", store.retry_later, flights)
+        self._sent = self._group("mark_sent", store.mark_sent, flights)
+        self._ended = self._group("end_unsent", store.end_unsent, flights)
+        self._later = self._group("retry_later", store.retry_later, flights)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -80,17 +82,20 @@ class Recording:
         self._closing.set()
         await self._stack.aclose()
 
-    async def record(self, claim: Claim, verdict: Verdict) -> bool:
-        """Whether the claim was still ours. Raises BadItem, and whatever stands in the way when the process closes."""
+    async def record(self, claim: Claim, verdict: Verdict, *, trace: SpanContext | None = None) -> bool:
+        """Whether the claim was still ours. `trace` is the span of the attempt, where there was one.
+
+        Raises BadItem, and whatever stands in the way when the process closes.
+        """
         match verdict:
             case Sent():
-                ours = await self._until_answered(self._sent, Record(claim, verdict))
+                ours = await self._until_answered(self._sent, Record(claim, verdict, trace=trace))
                 self._on_end()
             case Ended():
-                ours = await self._until_answered(self._ended, Record(claim, verdict))
+                ours = await self._until_answered(self._ended, Record(claim, verdict, trace=trace))
                 self._on_end()
             case Later():
-                ours = await self._until_answered(self._later, Record(claim, verdict))
+                ours = await self._until_answered(self._later, Record(claim, verdict, trace=trace))
                 self._on_retry(claim.channel, verdict)
         return ours
 
@@ -98,7 +103,9 @@ class Recording:
         self, name: str, write: Callable[[Sequence[Record[Kind]]], Awaitable[set[UUID]]], flights: asyncio.Semaphore
     ) -> GroupCommit[Record[Kind], Fence]:
         async def flush(records: Sequence[Record[Kind]]) -> list[Fence]:
-            return await fences(self._store, [record.held for record in records], await write(records))
+            with traces.group(name, "UPDATE", "notifications", (record.trace for record in records)):
+                written = await write(records)
+            return await fences(self._store, [record.held for record in records], written)
 
         return GroupCommit(flush, flights=flights, key=lambda record: record.held.notification_id, name=name)
 

@@ -9,12 +9,14 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import asyncpg
+from opentelemetry.trace import SpanContext
 
 from services.worker.claim import Claim, ExpiredClaim, Held
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from services.worker.shared_lane import LaneFacts, Probe
 from shared.clock import tick
 from shared.database import Database, Executor, Locked, Statements, columns
+from shared.telemetry import traces
 
 sql = Statements("services.worker")
 
@@ -34,6 +36,8 @@ class Record(Generic[Kind]):
     verdict: Kind
     expired: bool = False
     """Its lease passed, and it is not its worker that writes this."""
+    trace: SpanContext | None = None
+    """The span of the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,11 @@ class Store:
 
     async def mark_sent(self, records: Sequence[Record[Sent]]) -> set[UUID]:
         """Those that were ours, and that nobody else holds locked."""
-        rows = [(*_fence(record.held), record.verdict.provider_message_id) for record in records]
-        return await self._fenced("mark_sent", rows, 3)
+        rows = [
+            (*_fence(record.held), record.verdict.provider_message_id, traces.stored(record.trace))
+            for record in records
+        ]
+        return await self._fenced("mark_sent", rows, 4)
 
     async def end_unsent(self, records: Sequence[Record[Ended]]) -> set[UUID]:
         """Those that were ours, and that nobody else holds locked."""
@@ -109,10 +116,11 @@ class Store:
                 record.verdict.kind,
                 record.expired,
                 record.verdict.suppresses,
+                traces.stored(record.trace),
             )
             for record in records
         ]
-        return await self._fenced("end_unsent", rows, 7)
+        return await self._fenced("end_unsent", rows, 8)
 
     async def retry_later(self, records: Sequence[Record[Later]]) -> set[UUID]:
         """Those that were ours, and that nobody else holds locked."""
@@ -223,6 +231,9 @@ def _claim(row: asyncpg.Record, channel: str, token: UUID, asked_at: float) -> C
         late_by=row["late_by"],
         due_at_once=row["due_at_once"],
         granted=row["granted"],
+        trace_context=row["trace_context"],
+        last_trace_context=row["last_trace_context"],
+        recent=row["recent"],
     )
 
 

@@ -1,8 +1,8 @@
 """Spans as this project makes them: a form that is shared by many, and a few facts of one.
 
 They are OpenTelemetry's by its interfaces, and go through its samplers, processors and exporters. What makes one is our
-own, because there is one for each notification that is sent, and the SDK's costs five times as much; and because it
-cannot carry what an exception says: a span has facts that were named, and no words.
+own, because there is one for each notification that is sent, and the SDK's takes as long as all else that a worker does
+for it; and because it cannot carry what an exception says: a span has facts that were named, and no words.
 """
 
 import time
@@ -10,24 +10,23 @@ from collections.abc import Mapping, Sequence
 from contextvars import Token
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.sampling import Decision, ParentBased
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Decision, ParentBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 Fact = str | int | bool
 
-SCHEMA = "https://opentelemetry.io/schemas/1.45.0"
-SCOPE = InstrumentationScope("notifyqueue", schema_url=SCHEMA)
+SCOPE = InstrumentationScope("notifyqueue", schema_url="https://opentelemetry.io/schemas/1.45.0")
 MAX_LINKS = 128  # as the standard has it, where nothing else is asked for
 
-UNSET = Status(StatusCode.UNSET)
-ERROR = Status(StatusCode.ERROR)
+BEGUN = TraceFlags(TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID)
+UNSAMPLED = TraceFlags(TraceFlags.RANDOM_TRACE_ID)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,58 +58,50 @@ class _Current(trace.Span):
 
 
 class Unsampled(_Current, NonRecordingSpan):
-    """Nobody will see it, and nor what hangs on it."""
+    """Nobody will see it, nor what hangs on it."""
 
 
-class Span(_Current, ReadableSpan):
+class Span(_Current):
     def __init__(
         self,
-        processor: SpanProcessor,
-        resource: Resource,
+        tracer: "Tracer",
         form: Form,
         context: SpanContext,
         parent: SpanContext | None,
         links: Sequence[SpanContext],
     ) -> None:
-        super().__init__(
-            form.name,
-            context=context,
-            parent=parent,
-            resource=resource,
-            links=[Link(one) for one in links[:MAX_LINKS]],
-            kind=form.kind,
-            start_time=time.time_ns(),
+        self.form = form
+        self.context = context
+        self.parent = parent
+        self.links = links
+        self.facts: dict[str, Fact] = {}
+        self.failed = False
+        self.start_time = time.time_ns()
+        self.end_time = 0
+        self._tracer = tracer
+        self._began = time.monotonic_ns()
+
+    def readable(self) -> ReadableSpan:
+        """As the SDK has it."""
+        return ReadableSpan(
+            self.form.name,
+            context=self.context,
+            parent=self.parent,
+            resource=self._tracer.resource,
+            attributes={**self.form.facts, **self.facts},
+            links=[Link(one) for one in self.links],
+            kind=self.form.kind,
+            status=Status(StatusCode.ERROR if self.failed else StatusCode.UNSET),
+            start_time=self.start_time,
+            end_time=self.end_time,
             instrumentation_scope=SCOPE,
         )
-        self.form = form
-        self._own = context
-        self.facts: dict[str, Fact] = {}
-        self._dropped_links = max(0, len(links) - MAX_LINKS)
-        self._processor = processor
-        self._began = time.monotonic_ns()
-        self._took: int | None = None
-
-    @property
-    def attributes(self) -> Mapping[str, Fact]:
-        return {**self.form.facts, **self.facts}
-
-    @property
-    def dropped_links(self) -> int:
-        return self._dropped_links
-
-    @property
-    def status(self) -> Status:
-        return self._status
-
-    @property
-    def end_time(self) -> int | None:
-        return None if self._took is None or self.start_time is None else self.start_time + self._took
 
     def get_span_context(self) -> SpanContext:
-        return self._own
+        return self.context
 
     def is_recording(self) -> bool:
-        return self._took is None
+        return not self.end_time
 
     def set_attribute(self, key: str, value: Any) -> None:
         self.facts[key] = value
@@ -121,7 +112,7 @@ class Span(_Current, ReadableSpan):
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         """Without its description, which may be anybody's words."""
         code = status.status_code if isinstance(status, Status) else status
-        self._status = ERROR if code is StatusCode.ERROR else UNSET
+        self.failed = code is StatusCode.ERROR
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
         """Nothing: what is worth a word is a fact."""
@@ -138,9 +129,9 @@ class Span(_Current, ReadableSpan):
         """Nothing: the class of an exception is the fact `error.type`."""
 
     def end(self, end_time: int | None = None) -> None:
-        if self._took is None:
-            self._took = time.monotonic_ns() - self._began
-            self._processor.on_end(self)
+        if not self.end_time:
+            self.end_time = self.start_time + time.monotonic_ns() - self._began
+            self._tracer.processor.on_end(cast(ReadableSpan, self))  # which it asks for its context, and hands on
 
 
 class Tracer:
@@ -148,11 +139,12 @@ class Tracer:
 
     def __init__(self, processor: SpanProcessor, resource: Resource) -> None:
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # reads the variables
+        self.processor = processor
+        self.resource = resource
         self._sampler = provider.sampler
         self._asks_parents = isinstance(self._sampler, ParentBased)
+        self._begins_all = self._sampler is DEFAULT_ON
         self._ids = provider.id_generator
-        self._resource = resource
-        self._processor = processor
 
     def start(
         self, form: Form, *, parent: SpanContext | None = None, links: Sequence[SpanContext] = ()
@@ -160,26 +152,27 @@ class Tracer:
         """A span below its parent, or the first of a trace. What is only linked to where it comes from is sampled where
         that was.
         """
-        trace_id = parent.trace_id if parent else self._ids.generate_trace_id()
-        flags = parent.trace_flags if parent else TraceFlags.RANDOM_TRACE_ID
-        sampled = self._samples(form, trace_id, parent, links)
-        flags = flags | TraceFlags.SAMPLED if sampled else flags & ~TraceFlags.SAMPLED
-        context = SpanContext(
-            trace_id,
-            self._ids.generate_span_id(),
-            is_remote=False,
-            trace_flags=TraceFlags(flags),
-            trace_state=parent.trace_state if parent else None,
-        )
-        if not sampled:
+        span_id = self._ids.generate_span_id()
+        if parent:
+            flags = parent.trace_flags
+            if self._samples(form, parent.trace_id, parent, links) is not flags.sampled:
+                flags = TraceFlags(flags ^ TraceFlags.SAMPLED)
+            context = SpanContext(parent.trace_id, span_id, False, flags, parent.trace_state)
+        else:
+            trace_id = self._ids.generate_trace_id()
+            flags = BEGUN if self._samples(form, trace_id, None, links) else UNSAMPLED
+            context = SpanContext(trace_id, span_id, False, flags)
+        if not flags.sampled:
             return Unsampled(context)
-        return Span(self._processor, self._resource, form, context, parent, links)
+        return Span(self, form, context, parent, links)
 
     def _samples(self, form: Form, trace_id: int, parent: SpanContext | None, links: Sequence[SpanContext]) -> bool:
         if parent and self._asks_parents:
             return parent.trace_flags.sampled
         if links and not parent:
             return any(link.trace_flags.sampled for link in links)
+        if self._begins_all:
+            return True
         above = trace.set_span_in_context(NonRecordingSpan(parent)) if parent else None
         result = self._sampler.should_sample(above, trace_id, form.name, form.kind, form.facts)
         return result.decision is Decision.RECORD_AND_SAMPLE

@@ -9,24 +9,27 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
+from typing import cast
 
 import structlog
 from opentelemetry import trace
 from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor, SynchronousMultiSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, SynchronousMultiSpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.trace import INVALID_SPAN, SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from shared.telemetry.environment import CONSOLE, OTLP, exporters
 from shared.telemetry.otlp import Exporter
-from shared.telemetry.spans import Fact, Form, Tracer
+from shared.telemetry.spans import Fact, Form, Span, Tracer
 
 log = structlog.get_logger()
 
 FLUSH = 3.0  # seconds that a process waits for its last spans to be told
 QUEUE = 16_384  # spans: two seconds of a worker that does nothing else
+
+HEADERS = ("traceparent", "tracestate")
 
 _W3C = TraceContextTextMapPropagator()
 _tracer: Tracer | None = None
@@ -68,7 +71,11 @@ async def exported(about: Resource) -> AsyncIterator[None]:
 
 
 def _exporter(name: str) -> SpanExporter:
-    return Exporter() if name == OTLP else ConsoleSpanExporter(formatter=lambda span: f"{span.to_json(indent=None)}\n")
+    return Exporter() if name == OTLP else ConsoleSpanExporter(formatter=_line)
+
+
+def _line(span: ReadableSpan) -> str:
+    return f"{cast(Span, span).readable().to_json(indent=None)}\n"
 
 
 def _batches(exporter: SpanExporter) -> SpanProcessor:
@@ -130,20 +137,29 @@ def received(headers: Mapping[str, str]) -> SpanContext | None:
 
 def headers(span: trace.Span) -> Mapping[str, str]:
     """What a call carries so that it is known to come from this span."""
-    carrier: dict[str, str] = {}
-    if span is not INVALID_SPAN:
-        _W3C.inject(carrier, trace.set_span_in_context(span))
-    return carrier
+    return {} if span is INVALID_SPAN else headers_of(span.get_span_context())
 
 
-def stored(span: trace.Span) -> str | None:
+def headers_of(context: SpanContext) -> Mapping[str, str]:
+    parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    if not context.trace_state:
+        return {"traceparent": parent}
+    return {"traceparent": parent, "tracestate": context.trace_state.to_header()}
+
+
+def context(span: trace.Span) -> SpanContext | None:
+    """By which others refer to a span. None where nobody listens."""
+    return None if span is INVALID_SPAN else span.get_span_context()
+
+
+def here() -> SpanContext | None:
+    """Likewise, of the current one."""
+    return _current() if _tracer else None
+
+
+def stored(context: SpanContext | None) -> str | None:
     """A span, to be written down."""
-    return " ".join(headers(span).values()) or None
-
-
-def here() -> str | None:
-    """The current span, to be written down."""
-    return stored(trace.get_current_span()) if _tracer else None
+    return " ".join(headers_of(context).values()) if context else None
 
 
 def restored(text: str | None) -> SpanContext | None:
@@ -178,16 +194,15 @@ def _statement(name: str, operation: str, table: str) -> Form:
     return Form(name, SpanKind.CLIENT, facts)
 
 
-def group(name: str, operation: str, table: str, causes: Iterable[str | None]) -> trace.Span:
+def group(name: str, operation: str, table: str, causes: Iterable[SpanContext | None]) -> trace.Span:
     """A statement on behalf of many: below what caused it where that is one, and else linked to all of them."""
     if not _tracer:
         return INVALID_SPAN
     form = _statement(name, operation, table)
-    texts = list(causes)
-    links = [found for text in dict.fromkeys(texts) if (found := restored(text))]
-    if len(texts) == 1:
-        span = start(form, parent=links[0] if links else None)
-    else:
-        span = start(form, links=links)
-        span.set_attribute("db.operation.batch.size", len(texts))
+    asked = list(causes)
+    links = [cause for cause in asked if cause]
+    if len(asked) == 1:
+        return start(form, parent=links[0] if links else None)
+    span = start(form, links=links)
+    span.set_attribute("db.operation.batch.size", len(asked))
     return span

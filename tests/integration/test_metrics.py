@@ -99,8 +99,8 @@ async def test_what_the_services_do_moves_their_metrics(
     await seen.until(m.RPC_TIME, SCHEDULE, "OK", "", least=4)
     await seen.until(m.ACCEPTED, "EMAIL", least=4)
     await seen.until(m.GROUP_SIZE, "accept")
-    await seen.until(m.GROUP_WAIT, "record sent")
-    await seen.until(m.GROUP_TIME, "record ended")
+    await seen.until(m.GROUP_WAIT, "mark_sent")
+    await seen.until(m.GROUP_TIME, "end_unsent")
     await seen.until(m.CLAIMED, "EMAIL", least=4)
     await seen.until(m.CLAIM_TIME, "EMAIL")
     await seen.until(m.LATENCY, "EMAIL", "accepted")
@@ -274,7 +274,6 @@ def move() -> None:
 async def test_they_are_scraped_and_pushed_as_the_standards_variables_say(
     monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ) -> None:
-    page_at = f"http://127.0.0.1:{unused_tcp_port}/metrics"
     async with collecting() as (collector, pushed_to):
         asked_for(monkeypatch, "prometheus,otlp", scraped_at=unused_tcp_port, pushed_to=pushed_to)
         async with configured("worker", uuid4()):

@@ -215,7 +215,7 @@ SCHEDULER: Mapping[str, Args] = {
     "find_writers": always(),
     "insert_notifications": always(
         *([one] for one in (T, "new", b"", "EMAIL", "a2", 2, LATER, None, None, None, False, "", None, "{}", "{}")),
-        *(["grown20"], [2], 5),
+        *(["grown20"], [2], 5, [None]),
     ),
     "list_notifications": always(T, HIGHEST, LOWEST, 50, None, *ANY),
     "list_suppressions": always(T, HIGHEST, 50, None, None, None, None),
@@ -243,7 +243,7 @@ SCHEDULER: Mapping[str, Args] = {
     "read_webhook_stats": always(T),
     "read_workers": always(),
     "redrive_notifications": lambda known: [
-        *(T, known.dead, [None] * len(known.dead), [SECOND] * len(known.dead), 5, "", "")
+        *(T, known.dead, [None] * len(known.dead), [SECOND] * len(known.dead), 5, "", "", None)
     ],
     "reschedule_notification": lambda known: [T, known.pending[0], LATER, 3, "", ""],
     "resume_lane": always("SMS", "key:1", "why"),
@@ -258,7 +258,7 @@ WORKER: Mapping[str, Args] = {
     "claim_probe": always("EMAIL", uuid4(), uuid4(), MINUTE),
     "close_breaker": always("SMS", 0, TOKEN),
     "delay_probe": always("SMS", 0, TOKEN, MINUTE),
-    "end_unsent": fenced("ADDRESS_REJECTED", "x", "ATTEMPT_FAILED", False, "BOUNCED"),
+    "end_unsent": fenced("ADDRESS_REJECTED", "x", "ATTEMPT_FAILED", False, "BOUNCED", None),
     "erase_contents": always(LOWEST, MONTH, True, 4 * GROUP),
     "expire_overdue": always(GROUP),
     "find_held": fence,
@@ -271,7 +271,7 @@ WORKER: Mapping[str, Args] = {
     "hold_lane": always("SMS", SECOND),
     "lock_expired_claims": always(timedelta(), None),
     "look_at_gate": always(T, "grown7"),
-    "mark_sent": fenced("m"),
+    "mark_sent": fenced("m", None),
     "mend_gates": always(T, "EMAIL a99"),
     "merge_totals": always(),
     "move_mark": always("CONTENTS", LOWEST, False, None),

@@ -135,10 +135,10 @@ async def test_the_next_due_time_is_a_look_at_each_class(connection: Connection,
 @pytest.mark.parametrize(
     ("statement", "more"),
     [
-        ("mark_sent", [["m"] * 500]),
+        ("mark_sent", [["m"] * 500, [None] * 500]),
         (
             "end_unsent",
-            [["ADDRESS_REJECTED"] * 500, ["x"] * 500, ["ATTEMPT_FAILED"] * 500, [False] * 500, ["BOUNCED"] * 500],
+            [[one] * 500 for one in ("ADDRESS_REJECTED", "x", "ATTEMPT_FAILED", False, "BOUNCED", None)],
         ),
         (
             "retry_later",

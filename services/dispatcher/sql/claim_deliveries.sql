@@ -70,7 +70,8 @@ claimed AS (
 )
 SELECT claimed.id, claimed.event_id, claimed.endpoint_id, claimed.attempt_count,
   claimed.given_up_at IS NOT NULL AS given_up,
-  target.tenant_id, target.url, target.sealed_secret, event.body, now() AS claimed_at
+  target.tenant_id, target.url, target.sealed_secret, event.body,
+  event.trace_context, event.recent, now() AS claimed_at
 FROM claimed
 CROSS JOIN LATERAL (
   SELECT e.tenant_id, e.url, e.sealed_secret
@@ -79,5 +80,8 @@ CROSS JOIN LATERAL (
   OFFSET 0
 ) AS target
 CROSS JOIN LATERAL (
-  SELECT v.body FROM notifyqueue.webhook_events AS v WHERE v.id = claimed.event_id OFFSET 0
+  SELECT v.body, v.trace_context, v.occurred_at > now() - interval '15 minutes' AS recent
+  FROM notifyqueue.webhook_events AS v
+  WHERE v.id = claimed.event_id
+  OFFSET 0
 ) AS event

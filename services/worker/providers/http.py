@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from services.worker import spans
 from services.worker.providers import Answer, Handover, Outcome
 from shared.retry_after import http_date, retry_after
 
@@ -85,6 +86,16 @@ class Http:
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], handover: Handover) -> Reply:
         """Raises Unanswered."""
+        with spans.call(spans.http(url)) as span:
+            try:
+                reply = await self._post(url, body, headers, handover)
+            except Unanswered as unanswered:
+                spans.answered(span, unanswered.outcome)
+                raise
+            spans.replied(span, reply.status)
+            return reply
+
+    async def _post(self, url: str, body: bytes, headers: Mapping[str, str], handover: Handover) -> Reply:
         sized = {**headers, "Content-Length": str(len(body))}
         try:
             response = await self._session.post(url, data=_sent(body, handover), headers=sized, allow_redirects=False)

@@ -1,7 +1,7 @@
 """Whatever somebody else has written to deliver with, behind the contract `Provider`."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Self
 
@@ -12,10 +12,13 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message as Part
 
 from notifyqueue.v1 import notification_pb2, provider_pb2, provider_pb2_grpc
+from services.worker import spans
 from services.worker.providers import Answer, Handover, Message, Outcome, Provider, safe_code
 from services.worker.providers.answers import RATE_REST, Row, Table
 from services.worker.providers.remote_settings import RemoteSettings
+from shared.telemetry import traces
 
+DELIVER = "notifyqueue.v1.Provider/Deliver"
 MAX_ANSWER = 64 * 1024
 MAX_DELAY = timedelta(hours=24)
 
@@ -85,12 +88,22 @@ class Remote(Provider):
             return Outcome(Answer.PERMANENT_MESSAGE, "message-malformed")
         if how := await self._disconnected():
             return Outcome(Answer.TRANSIENT, f"connect-{how}")
-        handover.begin()
+        # Not by the library's interceptor: it tells of an error what the implementation says, and that may be anything.
+        with spans.call(spans.rpc(DELIVER, self._settings.address)) as span:
+            handover.begin()
+            code, outcome = await self._call(request, (*self._metadata, *traces.headers(span).items()))
+            span.set_attribute("rpc.response.status_code", code)
+            spans.answered(span, outcome)
+        return outcome
+
+    async def _call(
+        self, request: provider_pb2.DeliverRequest, metadata: Sequence[tuple[str, str]]
+    ) -> tuple[str, Outcome]:
         try:
-            response = await self._stub.Deliver(request, timeout=self._settings.timeout, metadata=self._metadata)
+            response = await self._stub.Deliver(request, timeout=self._settings.timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            return _judge(error.code().name, error.details() or "")
-        return _outcome(response)
+            return error.code().name, _judge(error.code().name, error.details() or "")
+        return grpc.StatusCode.OK.name, _outcome(response)
 
     async def _disconnected(self) -> str | None:
         """Why there is no connection; None where there is one. A call waits for none: it could not be told apart from

@@ -5,6 +5,7 @@ from typing import Self
 
 import structlog
 
+from services.worker import spans
 from services.worker.providers import Answer, Handover, Message, Outcome, Provider
 from services.worker.providers.mail import Mail, compose
 from services.worker.providers.smtp_codes import Phase
@@ -41,6 +42,12 @@ class Smtp(Provider):
         except Exception as error:
             log.warning("smtp.message_malformed", notification_id=str(message.delivery_key), exc_info=error)
             return Outcome(Answer.PERMANENT_MESSAGE, "message-malformed")
+        with spans.call(spans.smtp(self._settings.host, self._settings.port)) as span:
+            outcome = await self._attempt(mail, handover)
+            spans.answered(span, outcome)
+        return outcome
+
+    async def _attempt(self, mail: Mail, handover: Handover) -> Outcome:
         try:
             return await self._send(mail, handover)
         except Stopped as stopped:

@@ -4,12 +4,12 @@
 --   $1 uuid[]  notifications, ascending   $2 uuid[]  their claim tokens
 --   $3 text[]  failure reasons; null: it expired   $4 text[]  provider codes
 --   $5 text[]  what the attempt was; null: no call was made, and it does not count   $6 boolean[]  the claim expired
---   $7 text[]  as what their addresses are suppressed; null: they are not
+--   $7 text[]  as what their addresses are suppressed; null: they are not   $8 text[]  the spans of the attempts
 WITH held AS MATERIALIZED (
   SELECT found.id, found.claim_token, found.worker_id, found.attempt_count, done.failure_reason, done.provider_code,
-    done.kind, done.expired, done.suppressed_as, found.tenant_id, found.channel, found.address
-  FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::text[])
-    AS done (id, claim_token, failure_reason, provider_code, kind, expired, suppressed_as)
+    done.kind, done.expired, done.suppressed_as, done.trace_context, found.tenant_id, found.channel, found.address
+  FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::text[], $8::text[])
+    AS done (id, claim_token, failure_reason, provider_code, kind, expired, suppressed_as, trace_context)
   CROSS JOIN LATERAL (
     SELECT n.id, n.status, n.claim_token, n.worker_id, n.attempt_count, n.tenant_id, n.channel, n.address
     FROM notifyqueue.notifications AS n
@@ -45,6 +45,7 @@ SET status = CASE
   finished_at = now(), granted = false, failure_reason = held.failure_reason,
   provider_code = coalesce(held.provider_code, n.provider_code),
   attempt_count = n.attempt_count - (held.kind IS NULL)::int, expiries = n.expiries + held.expired::int,
+  last_trace_context = coalesce(held.trace_context, n.last_trace_context),
   claim_token = NULL, worker_id = NULL, lease_expires_at = NULL, revision = n.revision + 1
 FROM held
 WHERE n.id = held.id

@@ -1,0 +1,30 @@
+"""What is traced of accepting: that a notification was put in the queue. What becomes of it hangs on this span."""
+
+from functools import cache
+from uuid import UUID
+
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind
+
+from shared.telemetry import traces
+from shared.telemetry.spans import Form
+
+
+def send(channel: str) -> trace.Span:
+    return traces.below(_form(channel)) if traces.on() else trace.INVALID_SPAN
+
+
+def sent(span: trace.Span, notification_id: UUID, *, replayed: bool) -> None:
+    if span.is_recording():
+        span.set_attributes({"messaging.message.id": str(notification_id), "notifyqueue.replayed": replayed})
+
+
+@cache
+def _form(channel: str) -> Form:
+    facts = {
+        "messaging.system": "notifyqueue",
+        "messaging.destination.name": channel,
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+    }
+    return Form(f"send {channel}", SpanKind.PRODUCER, facts)

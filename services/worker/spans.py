@@ -1,0 +1,105 @@
+"""What is traced of an attempt: itself, and below it the call to the provider. Ids, codes, and what settings name."""
+
+from functools import cache
+from urllib.parse import urlsplit
+
+from opentelemetry import trace
+from opentelemetry.trace import INVALID_SPAN, SpanKind
+
+from services.worker.claim import Claim
+from services.worker.outcome import Ended, Later, Sent, Verdict
+from services.worker.providers import Answer, Outcome
+from shared import suppression
+from shared.telemetry import traces
+from shared.telemetry.spans import Fact, Form
+
+
+def deliver(claim: Claim) -> trace.Span:
+    """An attempt, below whoever asked for the notification where that was a moment ago. After a redrive it is linked to
+    that, too.
+    """
+    if not traces.on():
+        return INVALID_SPAN
+    parent, links = traces.origin(claim.trace_context, recent=claim.recent)
+    if redrive := traces.restored(claim.last_trace_context):
+        links = (*links, redrive)
+    span = traces.start(_attempt(claim.channel), parent=parent, links=links)
+    if span.is_recording():
+        span.set_attributes({"messaging.message.id": str(claim.notification_id), "notifyqueue.attempt": claim.number})
+    return span
+
+
+def judged(span: trace.Span, verdict: Verdict | None) -> None:
+    """What came of an attempt. None: it waits, or is not ours any more."""
+    if not span.is_recording() or verdict is None:
+        return
+    match verdict:
+        case Sent():
+            outcome, cause = "SENT", None
+        case Ended(reason=None):
+            outcome, cause = "EXPIRED", None
+        case Ended(reason=reason) if reason in suppression.REASONS:
+            outcome, cause = "SUPPRESSED", None
+        case Ended(reason=reason, code=code):
+            outcome, cause = reason or "", code or reason
+        case Later(kind=None):
+            outcome, cause = "RELEASED", None
+        case Later(code=code, kind=kind):
+            outcome, cause = kind or "", code or kind
+    span.set_attribute("notifyqueue.outcome", outcome)
+    if cause is not None:
+        traces.fail(span, cause)
+
+
+def call(form: Form) -> trace.Span:
+    """A request to a provider."""
+    return traces.below(form) if traces.on() else INVALID_SPAN
+
+
+def answered(span: trace.Span, outcome: Outcome) -> None:
+    if span.is_recording() and outcome.answer is not Answer.ACCEPTED:
+        traces.fail(span, outcome.code or outcome.answer)
+
+
+def replied(span: trace.Span, status: int) -> None:
+    span.set_attribute("http.response.status_code", status)
+    if status >= 400:  # as a client sees it
+        traces.fail(span, str(status))
+
+
+@cache
+def http(url: str) -> Form:
+    """Of the URL only the host: what follows may name an account."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    facts: dict[str, Fact] = {
+        "http.request.method": "POST",
+        "server.address": parts.hostname or "",
+        "server.port": port,
+    }
+    return Form("POST", SpanKind.CLIENT, facts)
+
+
+@cache
+def smtp(host: str, port: int) -> Form:
+    """OpenTelemetry has no names for mail, but for what any protocol has."""
+    facts: dict[str, Fact] = {"network.protocol.name": "smtp", "server.address": host, "server.port": port}
+    return Form("send mail", SpanKind.CLIENT, facts)
+
+
+@cache
+def rpc(method: str, target: str) -> Form:
+    host, _, port = target.rpartition(":")
+    facts: dict[str, Fact] = {"rpc.system.name": "grpc", "rpc.method": method, "server.address": host or target}
+    return Form(method, SpanKind.CLIENT, facts | ({"server.port": int(port)} if port.isdecimal() else {}))
+
+
+@cache
+def _attempt(channel: str) -> Form:
+    facts = {
+        "messaging.system": "notifyqueue",
+        "messaging.destination.name": channel,
+        "messaging.operation.name": "deliver",
+        "messaging.operation.type": "process",
+    }
+    return Form(f"deliver {channel}", SpanKind.CONSUMER, facts)

@@ -1,0 +1,36 @@
+"""The server's span of each RPC, by a layer: what a rich error is, is known only once all the others have ended."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from functools import cache
+
+import grpc
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind
+
+from shared.layers import FAULTS, Call
+from shared.telemetry import traces
+from shared.telemetry.spans import Form
+
+ERRORS = FAULTS | {grpc.StatusCode.UNIMPLEMENTED}  # on a server, as the conventions for RPC have it
+
+
+@contextlib.asynccontextmanager
+async def traced(call: Call) -> AsyncIterator[None]:
+    """One span, below the caller's."""
+    metadata = call.context.invocation_metadata() or ()
+    headers = {name: str(value) for name, value in metadata if name in traces.HEADERS}
+    span = traces.start(_form(call.method), parent=traces.received(headers))
+    with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+        try:
+            yield
+        finally:
+            span.set_attribute("rpc.response.status_code", call.code.name)
+            if call.code in ERRORS:
+                traces.fail(span, call.code.name)
+            span.end()
+
+
+@cache
+def _form(method: str) -> Form:
+    return Form(method, SpanKind.SERVER, {"rpc.system.name": "grpc", "rpc.method": method})
