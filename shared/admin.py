@@ -1,6 +1,6 @@
 """What the owner of the database does, as the login of DATABASE_URL: `python -m shared.admin`.
 
-migrate · roles · tenant create, set, list · key create, list, revoke · purge · doctor
+migrate · roles · tenant create, set, list · key create, list, revoke · purge · doctor · fingerprint
 """
 
 import argparse
@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -21,6 +22,7 @@ from shared.access import Role
 from shared.api_keys import ApiKey
 from shared.doctor import command as doctor
 from shared.migrations import MigrationError, migrate
+from shared.pseudonym import pseudonym
 from shared.purge import purge
 from shared.roles import SERVICES, create_roles
 
@@ -131,8 +133,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_tenants(commands.add_parser("tenant", help="who there is").add_subparsers(required=True))
     _add_keys(commands.add_parser("key", help="who may call").add_subparsers(required=True))
     _add_purge(_command(commands, "purge", _purge, "remove dead notifications, with all that is about them"))
+    _add_fingerprint(_command(commands, "fingerprint", _fingerprint, "what stands for an address in the logs"))
     doctor.add_arguments(_command(commands, "doctor", _doctor, doctor.PURPOSE), duration=_duration)
     return parser
+
+
+def _add_fingerprint(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--tenant", required=True)
+    command.add_argument("--channel", required=True, type=str.upper, choices=["EMAIL", "SMS", "PUSH"])
+    command.add_argument("address", metavar="ADDRESS", help="as a notification shows it: a telephone number with its +")
 
 
 def _add_tenants(commands: Any) -> None:
@@ -376,6 +385,22 @@ async def _purge(chosen: argparse.Namespace) -> None:
 async def _doctor(chosen: argparse.Namespace) -> int:
     async with _connected(doctor.SESSION) as connection:
         return await doctor.run(connection, chosen)
+
+
+async def _fingerprint(chosen: argparse.Namespace) -> None:
+    """Without the database: by the key that the workers have."""
+    print(pseudonym(_secret(), chosen.tenant, chosen.channel, chosen.address))
+
+
+def _secret() -> bytes:
+    file = os.environ.get("NOTIFYQUEUE_SECRET_KEY_FILE")
+    try:
+        secret = Path(file).read_text().strip() if file else os.environ.get("NOTIFYQUEUE_SECRET_KEY", "")
+    except (OSError, UnicodeDecodeError):
+        raise Unusable("NOTIFYQUEUE_SECRET_KEY_FILE cannot be read") from None
+    if not secret:
+        raise Unusable("set NOTIFYQUEUE_SECRET_KEY or NOTIFYQUEUE_SECRET_KEY_FILE, to what the workers have")
+    return secret.encode()
 
 
 def _notifications(count: int) -> str:

@@ -31,6 +31,7 @@ from shared.backoff import Backoff
 from shared.batching import GroupCommit
 from shared.listener import EVENTS_TOPIC, LANES_TOPIC, Listener, Notifier, lane_topic
 from shared.process import Process, run
+from shared.pseudonym import pseudonym
 from shared.settings import PREFIX
 from shared.store import Store as SharedStore
 from shared.telemetry import metrics
@@ -79,7 +80,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     admission = await enter(Admission(turnstile, lease=lease, on_wait=expect_gate))
     worker_id = process.id
     structlog.contextvars.bind_contextvars(worker_id=str(worker_id))
-    suspects = SuspectSlot()
+    suspects, secret = SuspectSlot(), settings.secret()
     shared = {channel: _shared_lane(channel, settings, provider) for channel, provider in providers.items()}
     gates = {
         channel: Gates(
@@ -104,6 +105,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
             backoff=backoff,
             suspects=suspects,
             listening=lambda: listener.connected,
+            address_hash=lambda claim: pseudonym(secret, claim.tenant_id, claim.channel, claim.address),
         )
         for channel, provider in providers.items()
     }

@@ -74,8 +74,11 @@ class Delivery:
         backoff: Backoff,
         deadline: float,
         draining: Callable[[], bool],
+        address_hash: Callable[[Claim], str | None] = lambda _: None,
     ) -> None:
-        """`starts` is the start fence; `draining` says whether what has not started goes back."""
+        """`starts` is the start fence; `draining` says whether what has not started goes back; `address_hash` is what
+        stands for an address in logs.
+        """
         self.provider = provider
         self.totals = Totals()
         self._recording = recording
@@ -85,6 +88,7 @@ class Delivery:
         self._backoff = backoff
         self._deadline = deadline
         self._draining = draining
+        self._address_hash = address_hash
 
     async def run(self, running: Running) -> None:
         """Raises nothing but CancelledError."""
@@ -108,7 +112,7 @@ class Delivery:
         if ours:
             self._count(verdict)
             measured.recorded(running.claim.channel, verdict)
-            _log(running, verdict)
+            self._log(running, verdict)
         else:
             self.lose(running)
 
@@ -118,9 +122,7 @@ class Delivery:
             running.lost = True
             self.totals.claims_lost += 1
             metrics.LOST.add(1, running.claim.channel)
-            log.warning(
-                "job.claim_lost", notification_id=str(running.claim.notification_id), attempt=running.claim.number
-            )
+            log.warning("job.claim_lost", **self._facts(running))
 
     async def _deliver(self, running: Running) -> Verdict | None:
         """The verdict on a claim; None if it is not ours any more."""
@@ -164,11 +166,8 @@ class Delivery:
                 return None
             if ticket.entry is Entry.WAITS:
                 metrics.WAITING.add(1, claim.channel)
-                log.info(
-                    "job.waiting",
-                    notification_id=str(claim.notification_id),
-                    gate_opens_in_s=round(ticket.opens_in.total_seconds(), 3),
-                )
+                opens_in = round(ticket.opens_in.total_seconds(), 3)
+                log.info("job.waiting", gate_opens_in_s=opens_in, **self._facts(running))
                 return None
             if ticket.entry is Entry.BUSY:
                 verdict = unstarted(claim.aged())  # it keeps its place, and has waited long enough
@@ -205,27 +204,35 @@ class Delivery:
         elif verdict.kind is not None:
             self.totals.unsent += 1
 
+    def _facts(self, running: Running) -> dict[str, object]:
+        claim = running.claim
+        facts: dict[str, object] = {
+            "notification_id": str(claim.notification_id),
+            "attempt": claim.number,
+            "duration_ms": round((tick() - running.since) * 1e3, 1),
+        }
+        if address_hash := self._address_hash(claim):
+            facts["address_hash"] = address_hash
+        return facts
 
-def _log(running: Running, verdict: Verdict) -> None:
-    if isinstance(verdict, Sent) and not log.is_enabled_for(logging.DEBUG):
-        return  # a line for each would be a third of a core
-    facts = {
-        "notification_id": str(running.claim.notification_id),
-        "attempt": running.claim.number,
-        "duration_ms": round((tick() - running.since) * 1e3, 1),
-    }
-    match verdict:
-        case Sent():
-            log.debug("job.sent", **facts)
-        case Ended(reason=None):
-            log.warning("job.expired", **facts)
-        case Ended(reason=reason) if reason in suppression.REASONS:
-            log.info("job.suppressed", reason=reason, **facts)
-        case Ended(reason=reason, code=code):
-            event = "job.dead_letter" if reason == "ATTEMPTS_EXHAUSTED" else "job.fail"
-            log.warning(event, reason=reason, code=code, **facts)
-        case Later(kind=None):
-            log.info("job.released", **facts)
-        case Later(delay=delay, code=code, kind=kind):
-            event = "job.unknown" if kind == UNKNOWN_ATTEMPT else "job.retry"
-            log.info(event, code=code, delay_s=round(delay.total_seconds(), 3), **facts)
+    def _log(self, running: Running, verdict: Verdict) -> None:
+        if isinstance(verdict, Sent) and not log.is_enabled_for(logging.DEBUG):
+            return  # a line for each would be a third of a core
+        facts = self._facts(running)
+        match verdict:
+            case Sent():
+                log.debug("job.sent", **facts)
+            case Ended(reason=None):
+                log.warning("job.expired", **facts)
+            case Ended(reason=reason) if reason in suppression.REASONS:
+                log.info("job.suppressed", reason=reason, **facts)
+            case Ended(reason="ATTEMPTS_EXHAUSTED", code=code):
+                log.warning("job.dead_letter", reason="ATTEMPTS_EXHAUSTED", code=code, **facts)
+            case Ended(reason=reason, code=code):
+                log.warning("job.fail", reason=reason, code=code, **facts)
+            case Later(kind=None):
+                log.info("job.released", **facts)
+            case Later(kind=kind, delay=delay, code=code) if kind == UNKNOWN_ATTEMPT:
+                log.info("job.unknown", code=code, delay_s=round(delay.total_seconds(), 3), **facts)
+            case Later(delay=delay, code=code):
+                log.info("job.retry", code=code, delay_s=round(delay.total_seconds(), 3), **facts)

@@ -85,8 +85,11 @@ class Lane:
         backoff: Backoff,
         suspects: SuspectSlot,
         listening: Callable[[], bool],
+        address_hash: Callable[[Claim], str | None] = lambda _: None,
     ) -> None:
-        """`starts` is the start fence; `listening` says whether a wake-up would be heard."""
+        """`starts` is the start fence; `listening` says whether a wake-up would be heard; `address_hash` is what stands
+        for an address in logs.
+        """
         self.settings = settings
         self._shared = shared
         self._gates = gates
@@ -103,6 +106,7 @@ class Lane:
             backoff=backoff,
             deadline=settings.deadline,
             draining=lambda: self._draining,
+            address_hash=address_hash,
         )
         self._running: dict[UUID, Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -92,15 +92,20 @@ class Recovery:
             await _write(store, verdicts)
         for claim, verdict in verdicts:
             self._tell(claim, verdict)
+        if claims:
+            log.warning("jobs.recovered", count=len(claims))
         return len(claims)
 
     def _tell(self, claim: ExpiredClaim, verdict: Verdict) -> None:
-        log.warning(
-            "job.recovered",
-            notification_id=str(claim.notification_id),
-            attempt=claim.number,
-            lost_worker_id=str(claim.worker_id),
-        )
+        facts = {"notification_id": str(claim.notification_id), "attempt": claim.number}
+        log.warning("job.recovered", lost_worker_id=str(claim.worker_id), **facts)
+        match verdict:
+            case Ended(reason=None):
+                log.warning("job.expired", **facts)
+            case Ended(reason="WORKER_LOST"):
+                log.warning("job.dead_letter", reason="WORKER_LOST", **facts)
+            case Ended(reason=reason):
+                log.warning("job.fail", reason=reason, **facts)
         metrics.RECOVERED.add(1, claim.channel)
         measured.recorded(claim.channel, verdict)
         if isinstance(verdict, Later):
