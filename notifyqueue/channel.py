@@ -64,7 +64,15 @@ Response = TypeVar("Response")
 class Connection:
     """A channel, the key that goes with each call, and the longest that a call may take."""
 
-    def __init__(self, address: str, *, api_key: str | None, tls: Tls, timeout: timedelta) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        api_key: str | None,
+        tls: Tls,
+        timeout: timedelta,
+        interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
+    ) -> None:
         """Raises ValueError for what cannot be a key or an address."""
         if api_key is not None and not KEY.fullmatch(api_key):
             raise ValueError("api_key: has characters that no key has")  # and is not repeated here
@@ -75,12 +83,13 @@ class Connection:
         # Plain metadata: grpc.aio leaks the credentials object of each call that has one (grpc/grpc#43193).
         self._metadata = (("authorization", f"Bearer {api_key}"),) if api_key is not None else ()
         self._timeout = timeout
+        self._interceptors = interceptors
 
     async def __aenter__(self) -> Self:
         self.channel = (
-            grpc.aio.secure_channel(self._address, self._credentials, OPTIONS)
+            grpc.aio.secure_channel(self._address, self._credentials, OPTIONS, interceptors=self._interceptors)
             if self._credentials
-            else grpc.aio.insecure_channel(self._address, OPTIONS)
+            else grpc.aio.insecure_channel(self._address, OPTIONS, interceptors=self._interceptors)
         )
         return self
 

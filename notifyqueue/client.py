@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
+import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -78,16 +79,22 @@ class Key(TypedDict, total=False):
 
 
 def connect(
-    address: str, *, api_key: str | None = None, tls: Tls = None, timeout: timedelta = TIMEOUT
+    address: str,
+    *,
+    api_key: str | None = None,
+    tls: Tls = None,
+    timeout: timedelta = TIMEOUT,
+    interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
 ) -> AbstractAsyncContextManager["Client"]:
     """A client while the context lasts: `async with connect(address) as client`.
 
     `address` is a gRPC target: `host:port`, `dns:///host:port`, `unix:/path`. `tls` is a file of trusted certificates,
     or credentials, or True for the certificates that gRPC trusts, or False for plain text; by default only what is on
     this machine for certain is called in plain text. `timeout` bounds each call, its repetitions included: what is
-    UNAVAILABLE is tried four times at most. Raises ValueError for what cannot be a key.
+    UNAVAILABLE is tried four times at most. `interceptors` see each call: with OpenTelemetry's, a trace goes on to the
+    webhook. Raises ValueError for what cannot be a key.
     """
-    return _connected(Connection(address, api_key=api_key, tls=tls, timeout=timeout))
+    return _connected(Connection(address, api_key=api_key, tls=tls, timeout=timeout, interceptors=interceptors))
 
 
 @asynccontextmanager

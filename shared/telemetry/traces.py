@@ -7,7 +7,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from typing import cast
 
@@ -88,7 +88,8 @@ async def _shut_down(processor: SpanProcessor, outlets: Iterable[SpanExporter]) 
 
     def shut_down() -> None:
         processor.shutdown()
-        loop.call_soon_threadsafe(done.set)
+        with suppress(RuntimeError):  # nobody waits any more
+            loop.call_soon_threadsafe(done.set)
 
     threading.Thread(target=shut_down, name="traces", daemon=True).start()
     try:

@@ -25,6 +25,7 @@ import grpc.aio
 import pytest
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
+from sandbox.collector import Collector
 from sandbox.postgres import Postgres
 from sandbox.settings import Settings as SandboxSettings
 from services.dispatcher.settings import Settings as DispatcherSettings
@@ -184,7 +185,8 @@ def test_every_variable_is_a_setting_that_its_process_takes(
         monkeypatch.setenv(variable, value)
     kind = SERVICES.get(name, SandboxSettings)
     prefix = PREFIX if name in SERVICES else "SANDBOX_"
-    assert {variable.removeprefix(prefix).lower() for variable in composed[name]["environment"]} <= {*kind.model_fields}
+    own = {variable for variable in composed[name]["environment"] if not variable.startswith("OTEL_")}
+    assert {variable.removeprefix(prefix).lower() for variable in own} <= {*kind.model_fields}
     load(kind)
 
 
@@ -194,6 +196,12 @@ def test_each_service_logs_in_as_itself(composed: Composed) -> None:
         login = f"notifyqueue_{name}:{passwords[f'{PREFIX}{name.upper()}_PASSWORD']}"
         assert composed[name]["environment"][f"{PREFIX}DATABASE_URL"].startswith(f"postgresql://{login}@postgres:5432/")
     assert len({composed[name]["environment"][f"{PREFIX}SECRET_KEY"] for name in SERVICES}) == 1
+
+
+def test_traces_go_to_a_backend_whose_version_is_pinned(composed: Composed) -> None:
+    for name in SERVICES:
+        assert composed[name]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://traces:4317"
+    assert re.fullmatch(r"jaegertracing/jaeger:\d+\.\d+\.\d+", composed["traces"]["image"])
 
 
 def test_a_reader_sees_the_development_key_and_what_it_is_for(composed: Composed) -> None:
@@ -243,7 +251,8 @@ class Here:
         self._images = images
         self._owner_url = owner_url
         services = {(name, port): next(ports) for name in SERVICES for port in (50051, 50061)}
-        self.ports = {**services, **{("sandbox", port): next(ports) for port in (52525, 58080)}}
+        others = (("sandbox", 52525), ("sandbox", 58080), ("traces", 4317))
+        self.ports = {**services, **{other: next(ports) for other in others}}
 
     def address(self, name: str, port: int) -> str:
         return f"{HOST}:{self.ports[name, port]}"
@@ -344,7 +353,7 @@ async def test_what_it_starts_takes_a_mail_delivers_it_and_reports_it(here: Here
     assert key == here.environment("migrate")["NOTIFYQUEUE_DEVELOPMENT_KEY"]
     assert (await here.run("migrate", here.command("migrate")))[0] == 0  # as at every further `up`
 
-    async with AsyncExitStack() as stack:
+    async with Collector(here.ports["traces", 4317]) as collector, AsyncExitStack() as stack:
         for name in ("sandbox", *SERVICES):
             await stack.enter_async_context(here.running(name, tmp_path))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(here.address("scheduler", 50051)))
@@ -361,3 +370,5 @@ async def test_what_it_starts_takes_a_mail_delivers_it_and_reports_it(here: Here
         assert mail["delivery_key"] == answer.notification.notification_id
         (hook,) = await eventually(lambda: get(f"{sandbox}/webhooks/up"), within=WITHIN)
         assert (hook["type"], hook["verified"]) == ("notification.sent", True)
+        await stack.aclose()  # each tells the last of it as it ends
+        assert {span.service for span in collector.about(mail["delivery_key"])} == {*SERVICES}

@@ -1,0 +1,259 @@
+"""Spans: what they say, who is told of them, and what it costs nobody that they are not taken."""
+
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.trace import INVALID_SPAN, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
+
+from services.worker import spans as attempts
+from services.worker.outcome import Ended, Later, Sent, Verdict
+from shared import telemetry
+from shared.telemetry import environment, otlp, traces
+from shared.telemetry.spans import MAX_LINKS, Form, Span, Tracer, Unsampled
+from tests.spans import Told, told
+from tests.unit.test_attempt import CLAIM
+
+FORM = Form("deliver EMAIL", SpanKind.CONSUMER, {"messaging.system": "notifyqueue", "port": 25, "yes": True})
+SAMPLED, UNSAMPLED = TraceFlags(1), TraceFlags(0)
+
+
+def context(number: int = 1, flags: TraceFlags = SAMPLED, state: str = "") -> SpanContext:
+    return SpanContext(
+        2**100 + number, 2**40 + number, is_remote=True, trace_flags=flags, trace_state=TraceState.from_header([state])
+    )
+
+
+# --- on the wire
+
+
+@pytest.mark.parametrize(
+    ("parent", "links"),
+    [
+        (None, ()),
+        (context(), ()),
+        (context(state="vendor=a,other=b"), (context(2), context(3))),
+        (None, [context(number) for number in range(MAX_LINKS + 2)]),
+    ],
+)
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_goes_out_is_what_the_librarys_own_encoder_makes_of_it(
+    parent: SpanContext | None, links: Sequence[SpanContext], failed: bool
+) -> None:
+    with told() as found:
+        with traces.start(FORM, parent=parent, links=links) as span:
+            span.set_attributes({"messaging.message.id": str(uuid4()), "notifyqueue.attempt": 3, "note": "☃" * 200})
+            if failed:
+                traces.fail(span, "451")
+        traces.start(FORM).end()
+    ours, theirs = otlp.request(found.spans), encode_spans([span.readable() for span in found.spans])
+    for request in (ours, theirs):
+        for one in request.resource_spans[0].scope_spans[0].spans:
+            one.flags &= ~0xFF  # of W3C, which the library leaves out
+            for link in one.links:
+                link.flags &= ~0xFF
+    dropped = max(0, len(links) - MAX_LINKS)
+    first = theirs.resource_spans[0].scope_spans[0].spans[0]
+    del first.links[MAX_LINKS:]
+    first.dropped_links_count = dropped
+    first.status.SetInParent()
+    ours.resource_spans[0].scope_spans[0].spans[0].status.SetInParent()
+    for request in (ours, theirs):
+        request.resource_spans[0].scope_spans[0].spans[1].ClearField("status")
+    assert ours == theirs
+
+
+def test_a_span_has_no_words_of_anybody() -> None:
+    with told() as found, suppress(ValueError), traces.start(FORM) as span:
+        span.record_exception(ValueError("hunter2"))
+        span.add_event("hunter2", {"hunter2": "hunter2"})
+        span.set_status(StatusCode.ERROR, "hunter2")
+        span.update_name("hunter2")
+        raise ValueError("hunter2")
+    assert found.spans[0].facts == {"error.type": "ValueError"}
+    assert "hunter2" not in str(found.spans[0].readable().to_json())
+
+
+# --- which are made
+
+
+@pytest.mark.parametrize(
+    ("sampler", "parent", "links", "made"),
+    [
+        (None, None, (), True),
+        (None, context(), (), True),
+        (None, context(flags=UNSAMPLED), (), False),  # nor what hangs on it
+        (None, None, (context(),), True),
+        (None, None, (context(flags=UNSAMPLED),), False),  # what follows late is sampled where that was
+        (None, None, (context(flags=UNSAMPLED), context()), True),
+        ("always_off", context(), (), False),
+        ("parentbased_always_off", None, (), False),
+        ("parentbased_always_off", context(), (), True),
+        ("parentbased_always_off", None, (context(),), True),
+        ("always_on", context(flags=UNSAMPLED), (), True),
+    ],
+)
+def test_a_span_is_made_where_the_sampler_wants_it(
+    monkeypatch: pytest.MonkeyPatch,
+    sampler: str | None,
+    parent: SpanContext | None,
+    links: Sequence[SpanContext],
+    made: bool,
+) -> None:
+    if sampler:
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    span = Tracer(Told(), Resource({})).start(FORM, parent=parent, links=links)
+    assert isinstance(span, Span if made else Unsampled)
+    found = span.get_span_context()
+    assert found.trace_flags.sampled is made
+    assert (found.trace_id == parent.trace_id) if parent else found.is_valid
+
+
+def test_below_one_that_is_not_made_none_is() -> None:
+    with told() as found, traces.start(FORM, parent=context(flags=UNSAMPLED)), traces.below(FORM):
+        here = traces.here()
+    assert here
+    assert (here.trace_id, here.trace_flags.sampled, found.spans) == (context().trace_id, False, [])
+
+
+def test_a_statement_hangs_on_its_cause_or_is_linked_to_all_of_them() -> None:
+    with told() as found:
+        for causes in ([context()], [None], [context(), None, context(2)]):
+            with traces.group("mark_sent", "UPDATE", "notifications", causes):
+                pass
+    alone, uncaused, many = found.spans
+    assert (alone.parent, alone.links) == (context(), ())
+    assert (uncaused.parent, uncaused.links) == (None, ())
+    assert (many.parent, many.links, many.facts) == (None, [context(), context(2)], {"db.operation.batch.size": 3})
+
+
+# --- attempts
+
+
+@pytest.mark.parametrize(
+    ("recent", "redriven", "parent", "links"),
+    [(True, False, 1, ()), (False, False, None, (1,)), (True, True, 1, (2,)), (False, True, None, (1, 2))],
+)
+def test_an_attempt_hangs_on_whoever_asked_a_moment_ago_and_is_linked_to_whoever_asked_before(
+    recent: bool, redriven: bool, parent: int | None, links: Sequence[int]
+) -> None:
+    claim = replace(
+        CLAIM,
+        trace_context=traces.stored(context(1)),
+        last_trace_context=traces.stored(context(2)) if redriven else None,
+        recent=recent,
+    )
+    with told() as found, attempts.deliver(claim):
+        pass
+    (span,) = found.spans
+    assert span.parent == (context(parent) if parent else None)
+    assert [*span.links] == [context(number) for number in links]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome", "error"),
+    [
+        (Sent(), "SENT", None),
+        (Ended(reason=None, kind=None), "EXPIRED", None),
+        (Ended(reason="OPTED_OUT", kind=None), "SUPPRESSED", None),
+        (Ended(reason="MESSAGE_REJECTED", kind="ATTEMPT_FAILED", code="550"), "MESSAGE_REJECTED", "550"),
+        (Ended(reason="WORKER_LOST", kind="ATTEMPT_UNKNOWN"), "WORKER_LOST", "WORKER_LOST"),
+        (Later(delay=timedelta(), kind=None), "RELEASED", None),
+        (Later(delay=timedelta(), kind="ATTEMPT_FAILED", code="451"), "ATTEMPT_FAILED", "451"),
+        (None, None, None),
+    ],
+)
+def test_an_attempt_says_what_came_of_it(verdict: Verdict | None, outcome: str | None, error: str | None) -> None:
+    with told() as found, attempts.deliver(CLAIM) as span:
+        attempts.judged(span, verdict)
+    facts = found.spans[0].facts
+    assert (facts.get("notifyqueue.outcome"), facts.get("error.type")) == (outcome, error)
+    assert found.spans[0].failed is (error is not None)
+
+
+# --- written down
+
+
+@pytest.mark.parametrize("state", ["", "vendor=a,other=b"])
+def test_what_is_written_down_is_found_again(state: str) -> None:
+    text = traces.stored(context(state=state))
+    with told():
+        assert traces.restored(text) == context(state=state)
+    assert traces.restored(text) is None  # where nobody listens
+
+
+@pytest.mark.parametrize("text", [None, "", "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "ff-x-y-01"])
+def test_what_is_no_span_is_none(text: str | None) -> None:
+    with told():
+        assert traces.restored(text) is None
+        assert traces.received({"traceparent": text or ""}) is None
+
+
+def test_the_headers_of_a_span_are_those_of_the_standard() -> None:
+    with told(), traces.start(FORM, parent=context(state="vendor=a")) as span:
+        here = span.get_span_context()
+        assert traces.headers(span) == {
+            "traceparent": f"00-{here.trace_id:032x}-{here.span_id:016x}-01",
+            "tracestate": "vendor=a",
+        }
+    assert traces.headers(INVALID_SPAN) == {}
+
+
+# --- where they go
+
+
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        ({}, []),
+        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, []),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, ["otlp"]),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x"}, ["otlp"]),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://x"}, []),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, ["otlp"]),
+        ({"OTEL_TRACES_EXPORTER": "console, otlp,console"}, ["console", "otlp"]),
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, []),
+    ],
+)
+def test_it_is_off_until_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], found: Sequence[str]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert environment.exporters("TRACES", ("otlp", "console")) == found
+
+
+async def test_the_sdk_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    async with telemetry.configured("test", uuid4()):
+        assert not traces.on()
+
+
+def test_who_tells_it_is_named_as_the_standard_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = uuid4()
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=staging")
+    about = environment.resource("worker", instance).attributes
+    assert (about["service.name"], about["service.instance.id"]) == ("notifyqueue-worker", str(instance))
+    assert (about["deployment.environment.name"], bool(about["service.version"])) == ("staging", True)
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mail")
+    assert environment.resource("worker", instance).attributes["service.name"] == "mail"
+
+
+async def test_a_collector_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "FLUSH", 0.2)  # and the library's own patience is ten seconds a batch
+    monkeypatch.setattr(traces, "QUEUE", 1024)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        async with telemetry.configured("test", uuid4()):
+            for _ in range(5_000):  # more than it keeps
+                traces.start(FORM).end()
+    assert not traces.on()
+    assert isinstance(traces.start(FORM), trace.NonRecordingSpan)
