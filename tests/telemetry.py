@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Self
 
+import grpc.aio
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 from opentelemetry.sdk.resources import Resource
 
@@ -48,3 +51,40 @@ def reading() -> Iterator[Reader]:
             yield reader
         finally:
             provider.shutdown()
+
+
+class Otlp(grpc.GenericRpcHandler):
+    """Takes whatever is pushed to it by OTLP, traces and metrics, as the bytes that came."""
+
+    def __init__(self) -> None:
+        self.traces: list[bytes] = []
+        self.metrics: list[bytes] = []
+
+    async def __aenter__(self) -> Self:
+        self._server = grpc.aio.server()
+        self._server.add_generic_rpc_handlers((self,))
+        self.endpoint = f"http://127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop(0)
+
+    def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes]":
+        kept = self.metrics if "metrics" in details.method else self.traces
+
+        async def take(request: bytes, _: object) -> bytes:
+            kept.append(request)
+            return b""
+
+        return grpc.unary_unary_rpc_method_handler(take)
+
+    def measured(self) -> set[str]:
+        """The names of the metrics that came."""
+        return {
+            metric.name
+            for request in map(ExportMetricsServiceRequest.FromString, self.metrics)
+            for resource in request.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }

@@ -3,20 +3,14 @@
 import asyncio
 import socket
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from uuid import uuid4
 
 import asyncpg
-import grpc.aio
 import pytest
 from aiohttp import ClientSession
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-)
 from pydantic import SecretStr
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
@@ -25,7 +19,6 @@ from services.scheduler.store import Store
 from services.worker.providers import Answer, Outcome
 from shared.database import Database
 from shared.doctor import CHECKS, UNMADE, Bounds
-from shared.layers import Context
 from shared.telemetry import configured, readers
 from shared.telemetry import metrics as m
 from tests.conftest import login
@@ -34,7 +27,7 @@ from tests.integration.test_dispatcher_rig import KEY, Receiver, answer, start_d
 from tests.notifications import Notifications
 from tests.providers import ScriptedProvider
 from tests.recipients import limit
-from tests.telemetry import Metric, Reader, reading
+from tests.telemetry import Metric, Otlp, Reader, reading
 from tests.waiting import eventually
 
 SECRET = SecretStr(f"whsec_{b64encode(KEY).decode()}")
@@ -232,37 +225,11 @@ async def test_what_stands_in_the_database_is_what_the_gauges_say(
 # --- how they leave
 
 
-class Collector(metrics_service_pb2_grpc.MetricsServiceServicer):
-    """What was pushed to it."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-        self.text = b""
-
-    async def Export(self, request: ExportMetricsServiceRequest, context: Context) -> ExportMetricsServiceResponse:
-        self.text += request.SerializeToString()
-        for resource in request.resource_metrics:
-            self.names |= {metric.name for scope in resource.scope_metrics for metric in scope.metrics}
-        return ExportMetricsServiceResponse()
-
-
-@asynccontextmanager
-async def collecting() -> AsyncIterator[tuple[Collector, int]]:
-    collector, server = Collector(), grpc.aio.server()
-    metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield collector, port
-    finally:
-        await server.stop(0)
-
-
-def asked_for(patch: pytest.MonkeyPatch, exporters: str, *, scraped_at: int = 0, pushed_to: int = 0) -> None:
+def asked_for(patch: pytest.MonkeyPatch, exporters: str, *, scraped_at: int = 0, pushed_to: str) -> None:
     patch.setenv("OTEL_METRICS_EXPORTER", exporters)
     patch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", "127.0.0.1")
     patch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", str(scraped_at))
-    patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{pushed_to}")
+    patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", pushed_to)
 
 
 def move() -> None:
@@ -274,8 +241,8 @@ def move() -> None:
 async def test_they_are_scraped_and_pushed_as_the_standards_variables_say(
     monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ) -> None:
-    async with collecting() as (collector, pushed_to):
-        asked_for(monkeypatch, "prometheus,otlp", scraped_at=unused_tcp_port, pushed_to=pushed_to)
+    async with Otlp() as collector:
+        asked_for(monkeypatch, "prometheus,otlp", scraped_at=unused_tcp_port, pushed_to=collector.endpoint)
         async with configured("worker", uuid4()):
             move()
             async with (
@@ -283,7 +250,7 @@ async def test_they_are_scraped_and_pushed_as_the_standards_variables_say(
                 session.get(f"http://127.0.0.1:{unused_tcp_port}/metrics") as answered,
             ):
                 page = await answered.text()
-        pushed = collector.names  # what is left is told on leaving
+        pushed = collector.measured()  # what is left is told on leaving
     assert 'notifyqueue_claims_lost_total{channel="EMAIL"} 2.0' in page
     assert 'notifyqueue_claim_duration_seconds_bucket{channel="EMAIL",le="0.25"} 1.0' in page
     assert {m.LOST.name, m.CLAIM_TIME.name} <= pushed
@@ -293,7 +260,7 @@ async def test_they_are_scraped_and_pushed_as_the_standards_variables_say(
 async def test_a_collector_that_is_away_and_a_port_that_is_taken_stop_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "FLUSH", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        asked_for(monkeypatch, "prometheus,otlp", scraped_at=taken.getsockname()[1], pushed_to=9)
+        asked_for(monkeypatch, "prometheus,otlp", scraped_at=taken.getsockname()[1], pushed_to="http://127.0.0.1:9")
         async with asyncio.timeout(10), configured("worker", uuid4()):
             move()
             assert m.LOST.values() == {("EMAIL",): 2}

@@ -8,6 +8,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import asyncpg
@@ -15,7 +16,8 @@ import pytest
 import structlog
 from opentelemetry import trace
 
-from shared import logs
+from shared import admin, logs
+from shared.pseudonym import pseudonym
 
 SECRET = "hunter2"
 
@@ -303,6 +305,23 @@ def test_a_field_that_is_not_listed_is_left_out_and_in_tests_is_a_fault(lines: L
     assert lines.one()["attempt"] == 1
     with pytest.raises(logs.FieldUnlisted, match=r"^address$"):
         logs.all_listed(None, "info", {"event": "job.sent", "address": SECRET})
+
+
+def test_support_finds_an_address_in_the_logs_by_what_its_owner_command_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    secret = "a secret key for tests, 32 characters"
+    asked = ["fingerprint", "--tenant", "default", "--channel", "email"]
+    assert admin.main([*asked, "a@example.com"]) == 1
+    assert "set NOTIFYQUEUE_SECRET_KEY" in capsys.readouterr().err
+    monkeypatch.setenv("NOTIFYQUEUE_SECRET_KEY", secret)
+    assert admin.main([*asked, "A@Example.com"]) == 0
+    said = capsys.readouterr().out
+    assert said == f"{pseudonym(secret.encode(), 'default', 'EMAIL', 'a@example.com')}\n"
+    (tmp_path / "key").write_text(f"{secret}\n")
+    monkeypatch.setenv("NOTIFYQUEUE_SECRET_KEY_FILE", str(tmp_path / "key"))
+    assert admin.main([*asked, "a@example.com"]) == 0
+    assert capsys.readouterr().out == said
 
 
 def test_a_line_names_the_trace_that_it_belongs_to(lines: Lines) -> None:
