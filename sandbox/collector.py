@@ -128,7 +128,9 @@ def _line(span: Span, names: Mapping[str, str], *, times: bool) -> str:
     words += [f"{name.rpartition('.')[2]}={span.facts[name]}" for name in SHOWN if name in span.facts]
     if span.failed:
         words.append(f"ERROR {span.facts.get('error.type', '')}".rstrip())
-    words += [f"-> {names.get(link, 'elsewhere')}" for link in span.links]
+    words += [f"-> {names[link]}" for link in span.links if link in names]
+    if others := sum(link not in names for link in span.links):
+        words.append(f"-> {others} more")
     if times:
         words.append(f"{(span.ended - span.began) / 1e6:.1f} ms")
     return " ".join(words)

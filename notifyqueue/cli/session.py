@@ -16,7 +16,7 @@ import typer
 
 from notifyqueue import Client, connect
 from notifyqueue.channel import KEY, TIMEOUT, Tls, is_loopback
-from notifyqueue.cli import exits
+from notifyqueue.cli import exits, tracing
 from notifyqueue.cli.output import Output
 from notifyqueue.cli.values import to_span
 from notifyqueue.errors import DeadlineExceeded, NotifyQueueError, Unavailable
@@ -94,7 +94,7 @@ class Session:
 
     def scheduler(self, timeout: timedelta = TIMEOUT) -> AbstractAsyncContextManager[Client]:
         """`timeout` is how long a call may take unless the option says."""
-        return connect(self.address("scheduler"), **self.how(timeout))
+        return connect(self.address("scheduler"), **self.how(timeout), interceptors=tracing.interceptors())
 
     def address(self, place: str) -> str:
         variable, default = PLACES[place]

@@ -23,6 +23,7 @@ from notifyqueue.v1.dispatcher_pb2_grpc import WebhookDispatcherStub
 from sandbox.demo.day import Day
 from sandbox.demo.ledgers import Ledgers, Sandbox
 from sandbox.demo.story import OUTAGE
+from sandbox.demo.told import Told, told
 from sandbox.demo.verdict import Rows, Verdict, judge, not_as_told
 from sandbox.plan import Plan
 from sandbox.postgres import PostgresError, folder_for
@@ -116,18 +117,24 @@ async def _run(state: Path, url: str) -> Verdict:
     plan = await prepare(state, url, HASTE)
     console.print("starting the services and the sandbox")
     try:
-        async with running(plan) as processes:
+        async with told() as found, running(plan) as processes:
             write_place(plan, processes)
-            return await alongside(plan, processes, _prove(plan, url))
+            verdict, example = await alongside(plan, processes, _prove(plan, url, found))
+        for line in found.tree(example):
+            print(line)
+        return verdict
     finally:
         (state / "up.json").unlink(missing_ok=True)
 
 
-async def _prove(plan: Plan, url: str) -> Verdict:
+async def _prove(plan: Plan, url: str, found: Told) -> tuple[Verdict, str]:
+    """Also a notification that failed before it was sent."""
     run = f"demo{secrets.token_hex(4)}"
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(CALL)))
-        client = await stack.enter_async_context(connect(plan.address("scheduler"), api_key=plan.key))
+        client = await stack.enter_async_context(
+            connect(plan.address("scheduler"), api_key=plan.key, interceptors=found.interceptors)
+        )
         sandbox = Sandbox(session, plan.sandbox_url)
         endpoint = f"500x1+{run}"
         await stack.enter_async_context(_endpoint(plan, sandbox, endpoint))
@@ -140,7 +147,8 @@ async def _prove(plan: Plan, url: str) -> Verdict:
             for played in day.played
         }
         rows = await _read(url, run)
-        return judge(day.played, day.refused_as_told, rows, ledgers.named(rows.taken), failures)
+        example = min(id_ for played in day.played if played.act.failures for id_ in played.ids)
+        return judge(day.played, day.refused_as_told, rows, ledgers.named(rows.taken), failures), example
 
 
 async def _reported(sandbox: Sandbox, endpoint: str, run: str, accepted: set[str]) -> Ledgers:

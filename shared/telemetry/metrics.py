@@ -63,9 +63,11 @@ class Counter(Metric):
 
     def add(self, amount: float, *attributes: str) -> None:
         if Metric.kept:
-            known = attributes in self._values or len(self._values) < MOST
-            key = attributes if known else (OTHER,) * len(attributes)
-            self._values[key] = self._values.get(key, 0) + amount
+            try:
+                self._values[attributes] += amount
+            except KeyError:
+                key = attributes if len(self._values) < MOST else (OTHER,) * len(attributes)
+                self._values[key] = self._values.get(key, 0) + amount
 
     def values(self) -> Values:
         return dict(self._values)

@@ -19,6 +19,8 @@ from shared.telemetry.spans import MAX_LINKS, Fact, Form, Span
 # trace_id (1), span_id (2), start_time_unix_nano (7), end_time_unix_nano (8), flags (16); parent_span_id (4).
 OWN = Struct("<2s16s2s8scQcQ2sI")
 PARENT = Struct("<2s8s")
+# One of the field `links` (13): its own trace_id (1), span_id (2) and flags (6).
+LINK = Struct("<4s16s2s8scI")
 
 
 class Exporter(OTLPSpanExporter):
@@ -91,23 +93,19 @@ def _before(name: str, length: int) -> bytes:
 
 
 def _rare(span: Span) -> bytes:
-    links = [
-        trace_pb2.Span.Link(
-            trace_id=link.trace_id.to_bytes(16, "big"),
-            span_id=link.span_id.to_bytes(8, "big"),
-            flags=_flags(link, link),
-        )
-        for link in span.links[:MAX_LINKS]
-    ]
     state = span.context.trace_state
     rest = trace_pb2.Span(
         trace_state=state.to_header() if state else "",
-        links=links,
         dropped_links_count=max(0, len(span.links) - MAX_LINKS),
     )
     if span.failed:
         rest.status.code = trace_pb2.Status.STATUS_CODE_ERROR
-    return rest.SerializeToString()
+    return b"".join((rest.SerializeToString(), *map(_link, span.links[:MAX_LINKS])))
+
+
+def _link(context: SpanContext) -> bytes:
+    trace_id, span_id = context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big")
+    return LINK.pack(b"\x6a\x21\x0a\x10", trace_id, b"\x12\x08", span_id, b"\x35", _flags(context, context))
 
 
 def _flags(context: SpanContext, whose: SpanContext | None) -> int:

@@ -86,10 +86,17 @@ def told(lines: list[str]) -> None:
     assert all(ends[:5])  # one of each that this version has
 
 
-async def test_the_demo_proves_itself(state: Path) -> None:
-    code, lines = await run(state)
+async def test_the_demo_proves_itself_and_shows_the_trace_of_one_notification_where_that_is_asked_for(
+    state: Path,
+) -> None:
+    code, lines = await run(state, OTEL_TRACES_EXPORTER="console")
     told(lines)
     assert code == 0
+    (begun,) = [number for number, line in enumerate(lines) if line.startswith("the trace of ")]
+    tree = "\n".join(lines[begun + 1 : -1])
+    for words in ("(shop, client)", "(scheduler, server)", "(scheduler, producer)", "(dispatcher, client)"):
+        assert words in tree, tree
+    assert len(re.findall(r"deliver \w+ \(worker, consumer\)", tree)) > 1, tree  # for it failed first
 
 
 async def test_the_demo_proves_itself_on_a_database_of_ones_own(state: Path, postgres_15: Postgres) -> None:
