@@ -157,9 +157,9 @@ async def plant(tables: Notifications) -> None:
     for enabled, reason in ((True, None), (False, "GONE"), (False, "DELETED")):
         await execute(
             "INSERT INTO notifyqueue.webhook_endpoints (tenant_id, url, sealed_secret, enabled, disabled_reason, "
-            "next_due_at, deleted_at) VALUES ('default', 'http://127.0.0.1:9/', '', $1, $2, now() - interval '1 hour', "
+            "next_due_at, deleted_at) VALUES ('default', 'http://127.0.0.1:9/', '', $1, $2, now() - $3::interval, "
             "CASE WHEN $2 = 'DELETED' THEN now() END)",
-            *(enabled, reason),
+            *(enabled, reason, HOUR if enabled else 2 * HOUR),
         )
     await execute(
         "INSERT INTO notifyqueue.webhook_deliveries (event_id, endpoint_id, tenant_id, next_attempt_at) "
