@@ -17,7 +17,7 @@ help:
 up: $(READY) ## runs everything here, on a database of its own, until Ctrl-C
 	@$(BIN)/python -m sandbox.up $(ARGS)
 
-demo: $(READY) ## plays a shop's day through all of it, and proves what became of each notification
+demo: $(READY) ## plays the day of two shops through all of it, and proves what became of each notification
 	@$(BIN)/python -m sandbox.demo $(ARGS)
 
 # A hundred processes read what one of them has compiled.

@@ -18,6 +18,7 @@ from sandbox.server import HttpServer, Service
 from sandbox.settings import PREFIX, Settings
 from sandbox.store import Store
 from sandbox.twilio import Twilio
+from sandbox.viewer import Viewer
 from shared import logs
 
 log = structlog.get_logger()
@@ -34,7 +35,7 @@ async def start(settings: Settings, stack: AsyncExitStack) -> tuple[Mailbox, Htt
     host = str(settings.listen_host)
     mailbox = await stack.enter_async_context(Mailbox(store, settings.smtp_port, host))
     mock = MockProvider(store, settings.mock_transient_rate)
-    services: list[Service] = [Inbox(store), Receiver(store), mock, Resend(store), Twilio(store)]
+    services: list[Service] = [Inbox(store), Viewer(store), Receiver(store), mock, Resend(store), Twilio(store)]
     if settings.fcm_credentials_file:
         services.append(Fcm(store, settings.fcm_credentials_file.read_text()))
     http = await stack.enter_async_context(HttpServer(settings.http_port, services, host))

@@ -8,6 +8,7 @@ Notify Queue is up. Ctrl-C stops it.
   Scheduler          {scheduler}
   Worker             {worker}
   WebhookDispatcher  {dispatcher}
+  inbox              {sandbox}/inbox            (open it: mail, SMS, pushes and webhooks, as they arrive)
   mailbox            {sandbox}/mails            (SMTP on {smtp})
   SMS and pushes     {sandbox}/messages         (as Twilio and FCM take them)
   webhooks received  {receiver}

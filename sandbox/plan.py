@@ -16,9 +16,9 @@ import asyncpg
 from sandbox import resend, service_account, twilio
 from sandbox.postgres import HOST, is_free
 from shared.access import Role
-from shared.admin import create_key
 from shared.api_keys import ApiKey
 from shared.migrations import migrate
+from shared.owner.keys import create_key
 from shared.roles import SERVICES, create_login, create_roles
 from shared.store import Store
 

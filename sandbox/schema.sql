@@ -87,3 +87,27 @@ CREATE TABLE IF NOT EXISTS sandbox.webhooks (
   received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   UNIQUE (name, webhook_id)
 );
+
+-- What the inbox page finds things by, newest first. A search looks for lower case in what is kept so; of what is very
+-- long it sees the beginning.
+ALTER TABLE sandbox.mails ADD COLUMN IF NOT EXISTS searchable text GENERATED ALWAYS AS (
+  lower(address || ' ' || subject || ' ' || coalesce(delivery_key, '') || ' ' || left(coalesce(text, html, ''), 10000))
+) STORED;
+ALTER TABLE sandbox.mock_deliveries ADD COLUMN IF NOT EXISTS searchable text GENERATED ALWAYS AS (
+  lower(address || ' ' || delivery_key::text || ' ' || left(content::text, 10000))
+) STORED;
+ALTER TABLE sandbox.mock_deliveries ADD COLUMN IF NOT EXISTS kind text GENERATED ALWAYS AS (
+  CASE channel WHEN 'EMAIL' THEN 'mail' ELSE lower(channel) END
+) STORED;
+ALTER TABLE sandbox.messages ADD COLUMN IF NOT EXISTS searchable text GENERATED ALWAYS AS (
+  lower(address || ' ' || taken_as || ' ' || coalesce(replaces, '') || ' ' || left(content::text, 10000))
+) STORED;
+ALTER TABLE sandbox.webhooks ADD COLUMN IF NOT EXISTS searchable text GENERATED ALWAYS AS (
+  lower(name || ' ' || webhook_id || ' ' || left(body, 10000))
+) STORED;
+CREATE INDEX IF NOT EXISTS requests_refused ON sandbox.requests (received_at) WHERE action NOT LIKE 'accept%';
+CREATE INDEX IF NOT EXISTS mails_received ON sandbox.mails (received_at);
+CREATE INDEX IF NOT EXISTS mock_deliveries_received ON sandbox.mock_deliveries (received_at);
+CREATE INDEX IF NOT EXISTS mock_deliveries_kind ON sandbox.mock_deliveries (kind, received_at);
+CREATE INDEX IF NOT EXISTS messages_received ON sandbox.messages (server, received_at);
+CREATE INDEX IF NOT EXISTS webhooks_received ON sandbox.webhooks (received_at);

@@ -1,46 +1,10 @@
 """Scripts: what a server of the sandbox shall do, written into the address that it is asked to deliver to.
 
-A script is a chain of steps joined by `+`, in the local part of an address: `451x2+anna@example.org` fails twice and
-is then accepted. A webhook endpoint has its script in its name, `/webhooks/500x2+orders`, or in `?script=500x2`.
+    script = step { "+" step }
+    step   = what [ "x" count ]     play it so many times, one request each; without a count, for ever
+    what   = [ "data-" | "dot-" ] code [ "-" enhanced code ] | a `Kind` but for REFUSE | a word of the server's
 
-    step  = what [ "x" count ]     play it so many times, one request each, then go on to the next step;
-                                   without a count, play it for ever
-    what  = code                   refuse: `429`, `550`, `550-5.1.1`
-          | "data-" code           SMTP: refuse after the command DATA
-          | "dot-" code            SMTP: refuse after the final dot
-          | "accept"
-          | "hang"                 never answer
-          | "close"                close the connection; SMTP: after DATA, before the final dot
-          | "accept-then-hang"     take it, and never say so
-          | "accept-then-close"    take it, and close the connection instead of saying so
-          | a word of the protocol (below), which stands for one of these
-
-What is no step is only a name, so any number of addresses can have the same script. After the last step comes
-`accept`; a text without a step is accepted from the start. Requests are counted per address (webhooks: per event)
-and the count outlives the process.
-
-| word               | SMTP            | HTTP  |                                    |
-|--------------------|-----------------|-------|------------------------------------|
-| `bounce`           | `550-5.1.1`     | `422` | this address takes nothing         |
-| `reject`           | `dot-554-5.7.1` | `400` | this content is refused            |
-| `throttle`         | `454-4.7.0`     | `429` | too much at once                   |
-| `down`             | `421`           | `503` | the server is away (SMTP: closes)  |
-| `close-before-dot` | `close`         |       | lost before it could be delivered  |
-| `close-after-dot`  | `accept-then-close` |   | lost after it was delivered        |
-
-A push token is a script as it stands: `429x2+phone-1`. A telephone number has room for digits only, so the fictitious
-ones of North America, `+1 NPA 555 01ct`, carry one step: `c` is what, and `t` how often, where 0 is for ever. Any area
-code will do, so there are hundreds of each. `+1 202 555 0132` is `throttlex2`.
-
-| c | what      | c | what    | c | what                |
-|---|-----------|---|---------|---|---------------------|
-| 0 | `accept`  | 4 | `425`   | 8 | `accept-then-hang`  |
-| 1 | `bounce`  | 5 | `down`  | 9 | `accept-then-close` |
-| 2 | `reject`  | 6 | `hang`  |   |                     |
-| 3 | `throttle`| 7 | `close` |   |                     |
-
-All other numbers are accepted, as the ones that Ofcom keeps for films, `+44 7700 900000` to `900999`.
-
+docs/sandbox.md has the whole language, for mail, tokens, telephone numbers and webhooks, and where a server differs.
 Each pretended provider also has words for its own refusals, which `twilio.py`, `resend.py` and `fcm.py` list.
 
 An SMTP server hears of the recipient in RCPT. A script in the *sender's* address is played one step earlier, in MAIL.

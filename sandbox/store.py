@@ -1,8 +1,10 @@
 """The sandbox's statements: one method each, named like its file in sql/."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from importlib import resources
 from typing import Any, Self
 from uuid import UUID
@@ -36,6 +38,8 @@ class Store:
     def __init__(self, url: str) -> None:
         self._url = url
         self._database = Database(url, name="notifyqueue sandbox")
+        self.arrival = asyncio.Event()
+        """Is set by what arrives or is refused next, and another one takes its place."""
 
     async def __aenter__(self) -> Self:
         await _create_schema(self._url)
@@ -56,7 +60,7 @@ class Store:
     async def add_request(
         self, server: str, address: str, action: str, *, delivery_key: str | None = None, attempt: int | None = None
     ) -> None:
-        await self._fetch("add_request", server, address, delivery_key, attempt, action)
+        await self._arrive("add_request", server, address, delivery_key, attempt, action)
 
     async def list_requests(self, server: str | None = None, address: str | None = None) -> list[Row]:
         return await self._fetch("list_requests", server, address)
@@ -64,7 +68,7 @@ class Store:
     async def add_mail(self, mail: Mail) -> int:
         """The id under which it is kept."""
         values = (mail.delivery_key, mail.address, mail.sender, mail.subject, mail.text, mail.html, mail.raw)
-        rows = await self._fetch("add_mail", *values)
+        rows = await self._arrive("add_mail", *values)
         return int(rows[0]["id"])
 
     async def list_mails(
@@ -78,7 +82,7 @@ class Store:
         return bytes(rows[0]["raw"])
 
     async def add_mock_delivery(self, key: UUID, channel: str, address: str, content: Mapping[str, Any]) -> int:
-        rows = await self._fetch("add_mock_delivery", key, channel, address, json.dumps(content))
+        rows = await self._arrive("add_mock_delivery", key, channel, address, json.dumps(content))
         return int(rows[0]["deliveries"])
 
     async def list_mock_deliveries(
@@ -91,7 +95,7 @@ class Store:
         self, server: str, address: str, content: Mapping[str, Any], *, taken_as: str, replaces: str | None = None
     ) -> None:
         """`taken_as` is the id that was answered. What it `replaces` on the device is what has the same key there."""
-        await self._fetch("add_message", server, address, taken_as, replaces, json.dumps(content))
+        await self._arrive("add_message", server, address, taken_as, replaces, json.dumps(content))
 
     async def list_messages(
         self, server: str | None = None, address: str | None = None, containing: str | None = None
@@ -114,10 +118,37 @@ class Store:
         return str(rows[0]["secret"]) if rows else None
 
     async def add_webhook(self, name: str, webhook_id: str, body: str, *, verified: bool | None, answer: int) -> None:
-        await self._fetch("add_webhook", name, webhook_id, body, verified, answer)
+        await self._arrive("add_webhook", name, webhook_id, body, verified, answer)
 
     async def list_webhooks(self, name: str, containing: str | None = None) -> list[Row]:
         return await self._fetch("list_webhooks", name, containing)
+
+    async def list_arrivals(
+        self, kind: str | None, containing: str | None, before: tuple[datetime, str] | None
+    ) -> list[Row]:
+        return await self._fetch("list_arrivals", kind, containing, *(before or (None, None)))
+
+    async def get_mail(self, number: int) -> Row | None:
+        return await self._get("get_mail", number)
+
+    async def get_message(self, number: int) -> Row | None:
+        row = await self._get("get_message", number)
+        return row and row | {"content": json.loads(row["content"])}
+
+    async def get_webhook(self, number: int) -> Row | None:
+        return await self._get("get_webhook", number)
+
+    async def get_request(self, number: int) -> Row | None:
+        return await self._get("get_request", number)
+
+    async def _arrive(self, name: str, *args: object) -> list[Row]:
+        rows = await self._fetch(name, *args)
+        arrived, self.arrival = self.arrival, asyncio.Event()
+        arrived.set()
+        return rows
+
+    async def _get(self, name: str, *args: object) -> Row | None:
+        return next(iter(await self._fetch(name, *args)), None)
 
     async def _fetch(self, name: str, *args: object) -> list[Row]:
         return [dict(row) for row in await self._database.fetch(sql[name], *args)]

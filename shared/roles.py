@@ -15,7 +15,11 @@ SERVICES = ("scheduler", "worker", "dispatcher")
 # Table or function -> service -> privileges. A statement without its line here fails in the first test that runs it.
 TABLES: Mapping[str, Mapping[str, str]] = {
     "schema_migrations": {"scheduler": "SELECT", "worker": "SELECT", "dispatcher": "SELECT"},
-    "tenants": {"scheduler": "SELECT", "worker": "SELECT (id, recipient_limit, recipient_window, required_categories)"},
+    "tenants": {
+        "scheduler": "SELECT",
+        "worker": "SELECT (id, recipient_limit, recipient_window, required_categories)",
+        "dispatcher": "SELECT (id, endpoint_quota)",
+    },
     "api_keys": {"scheduler": "SELECT", "worker": "SELECT", "dispatcher": "SELECT"},
     "notifications": {"scheduler": "SELECT, INSERT, UPDATE", "worker": "SELECT, UPDATE, DELETE"},
     "notification_contents": {"scheduler": "SELECT (notification_id), INSERT", "worker": "SELECT, DELETE"},
@@ -24,7 +28,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "scheduler": "SELECT, INSERT, UPDATE (id), DELETE",  # UPDATE: to lock what is deleted, in its order
         "worker": "SELECT, INSERT (tenant_id, channel, address, source, code)",
     },
-    "accept_buckets": {"scheduler": "SELECT, INSERT (tenant_id), UPDATE (empty_at)"},
+    "accept_buckets": {"scheduler": "SELECT, INSERT (tenant_id), UPDATE (empty_at, pending, counted_at)"},
     "templates": {
         "scheduler": "SELECT, INSERT (tenant_id, name, channel, newest), UPDATE (newest, channel, erased_at)"
     },

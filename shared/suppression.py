@@ -1,6 +1,9 @@
 """Whom nothing is sent to: what the rows that match an address and a category come to."""
 
+import string
 from collections.abc import Sequence
+
+LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 OPTED_OUT = "OPTED_OUT"
 BOUNCED = "BOUNCED"
@@ -16,3 +19,8 @@ def reason(sources: Sequence[str]) -> str | None:
     if not sources:
         return None
     return OPTED_OUT if OPTED_OUT in sources else ADDRESS_SUPPRESSED
+
+
+def form(channel: str, address: str) -> str:
+    """The one spelling of a canonical address, as the database's suppressed_form has it."""
+    return address.translate(LOWER) if channel == "EMAIL" else address

@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
@@ -18,8 +18,7 @@ import structlog
 
 from sandbox.postgres import Postgres
 from shared.logs import all_listed
-from shared.migrations import migrate
-from shared.roles import SERVICES, create_roles
+from tests.databases import LOGINS, MIGRATED, connected, copy, make_migrated
 from tests.notifications import Notifications
 from tests.programs import require_program
 
@@ -28,9 +27,6 @@ DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 HASTY = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
 MEMORY = Path("/dev/shm")
 ROOM = 4 * 1024**3  # bytes: for two servers in each of three processes
-TEMPLATE = "migrated"
-LOGINS = "tested"
-
 CLOCK = pytest.StashKey[Any]()
 RING_AGAIN = 10.0
 # What waits for several processes, one after another, is to say itself which of them did not come.
@@ -80,7 +76,7 @@ def plain_logs() -> None:
 
 
 class MakeDatabase(Protocol):
-    async def __call__(self, server: Postgres = ...) -> str: ...
+    async def __call__(self, server: Postgres = ..., template: str = ...) -> str: ...
 
 
 @pytest.fixture(scope="session")
@@ -102,19 +98,19 @@ async def make_database(postgres: Postgres) -> AsyncIterator[MakeDatabase]:
     """Makes a migrated database, on `postgres` or the server that is given; it goes when the test ends."""
     made: list[tuple[Postgres, str]] = []
 
-    async def make(server: Postgres = postgres) -> str:
+    async def make(server: Postgres = postgres, template: str = MIGRATED) -> str:
         name = f"test_{next(_numbers)}"
-        async with _connected(server) as connection:
-            if not await _exists(connection, TEMPLATE):
-                await _make_template(server, connection)
-            await connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
+        async with connected(server) as owner:
+            if template == MIGRATED:
+                await make_migrated(server, owner)
+            await copy(owner, template, name)
         made.append((server, name))
         return server.url_of(name)
 
     yield make
     for server, name in made:
-        async with _connected(server) as connection:
-            await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        async with connected(server) as owner:
+            await owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
@@ -149,30 +145,6 @@ def _cluster(binaries: Path | None = None) -> Iterator[Postgres]:
 def _memory() -> Path | None:
     """Where a database is copied ten times as fast, if there is room for it."""
     return MEMORY if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM else None
-
-
-async def _make_template(server: Postgres, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-    # Renamed at the end, so that a migration that fails leaves no template behind.
-    await connection.execute("DROP DATABASE IF EXISTS migrating WITH (FORCE)")
-    await connection.execute("CREATE DATABASE migrating")
-    url = server.url_of("migrating")
-    await migrate(url)
-    await create_roles(url, LOGINS, dict.fromkeys(SERVICES, LOGINS))
-    await connection.execute(f"ALTER DATABASE migrating RENAME TO {TEMPLATE}")
-
-
-async def _exists(connection: "asyncpg.Connection[asyncpg.Record]", database: str) -> bool:
-    found = await connection.fetchval("SELECT count(*) FROM pg_database WHERE datname = $1", database)
-    return bool(found)
-
-
-@asynccontextmanager
-async def _connected(server: Postgres) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    connection = await asyncpg.connect(server.url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from services.scheduler.settings import Settings as SchedulerSettings
 from services.worker import __main__ as worker
 from services.worker.settings import Settings as WorkerSettings
 from shared.access import Role
-from shared.admin import create_key
 from shared.api_keys import ApiKey
+from shared.owner.keys import create_key
 from shared.process import Process
 from tests.conftest import login
 

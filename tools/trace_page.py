@@ -55,6 +55,7 @@ OURS: dict[str, Any] = {
     "secret_key": KEY,
     "auth": "off",
 }
+MARK = "mk-"
 LOGINS = "traced"  # their prefix, and their password
 PATIENCE = 60.0  # seconds
 
@@ -119,7 +120,7 @@ async def _started(stack: AsyncExitStack, owner: str, login: Callable[[str], str
         smtp_host="127.0.0.1",
         smtp_port=mailbox.port,
         smtp_tls=Tls.NONE,
-        smtp_sender="Shop <shop@example.com>",
+        smtp_sender="Mk- <mk-shop@example.com>",
         sms_provider="mock",
         mock_url=sandbox,
         retry_base=0.05,
@@ -136,13 +137,13 @@ async def _play(recorded: Recorded, owner: str, address: str) -> None:
     try:
         async with _client(recorded.collector, address) as client:
             play = Play(recorded, client, connection)
-            await play.one("sent", "anna@example.org", "SENT")
-            await play.one("retried", "451x1+anna@example.org", "SENT")
-            await play.one("dead", "451x2+anna@example.org", "DEAD_LETTERED")
+            await play.one("sent", "mk-anna@example.org", "SENT")
+            await play.one("retried", "451x1+mk-anna@example.org", "SENT")
+            await play.one("dead", "451x2+mk-anna@example.org", "DEAD_LETTERED")
             await client.redrive(notification_id=recorded.ids["dead"])
             await play.reported("dead", "SENT", 2)
-            await play.late("late", "berta@example.org")
-            await play.batch({"first": "clara@example.org", "second": "dora@example.org"})
+            await play.late("late", "mk-berta@example.org")
+            await play.batch({"first": "mk-clara@example.org", "second": "mk-dora@example.org"})
     finally:
         await connection.close()
 
@@ -187,8 +188,15 @@ class Play:
 
 
 def _request(key: str, address: str) -> ScheduleNotificationRequest:
-    email = EmailContent(subject="Your order", text="It is on its way.")
-    return ScheduleNotificationRequest(idempotency_key=key, address=address, email=email)
+    """With marks in all that is personal."""
+    email = EmailContent(subject=f"{MARK}subject", text=f"{MARK}text", headers={"X-Note": f"{MARK}header"})
+    return ScheduleNotificationRequest(
+        idempotency_key=f"{MARK}{key}",
+        address=address,
+        email=email,
+        reference=f"{MARK}reference",
+        labels={f"{MARK}label": f"{MARK}label"},
+    )
 
 
 @asynccontextmanager

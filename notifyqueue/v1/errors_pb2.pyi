@@ -52,7 +52,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_SERVER_OVERLOADED: _ErrorReason.ValueType  # 11
     """RESOURCE_EXHAUSTED. The server has too much under way; a google.rpc.RetryInfo says when to come back."""
     ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 12
-    """RESOURCE_EXHAUSTED. The tenant has as many of these as it may have."""
+    """RESOURCE_EXHAUSTED. The tenant has as many of these as it may have; `resource` in ErrorInfo says of what."""
     ERROR_REASON_DATABASE_UNAVAILABLE: _ErrorReason.ValueType  # 13
     """UNAVAILABLE. The database did not answer; a google.rpc.RetryInfo says when to come back. Whether a write happened
     is not known: repeat it with the same idempotency key.
@@ -111,7 +111,7 @@ google.rpc.RetryInfo says when to come back.
 ERROR_REASON_SERVER_OVERLOADED: ErrorReason.ValueType  # 11
 """RESOURCE_EXHAUSTED. The server has too much under way; a google.rpc.RetryInfo says when to come back."""
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 12
-"""RESOURCE_EXHAUSTED. The tenant has as many of these as it may have."""
+"""RESOURCE_EXHAUSTED. The tenant has as many of these as it may have; `resource` in ErrorInfo says of what."""
 ERROR_REASON_DATABASE_UNAVAILABLE: ErrorReason.ValueType  # 13
 """UNAVAILABLE. The database did not answer; a google.rpc.RetryInfo says when to come back. Whether a write happened
 is not known: repeat it with the same idempotency key.

@@ -111,9 +111,10 @@ class SchedulerServicer:
         The same request again answers the stored notification with `replayed`; another one under the same key is
         IDEMPOTENCY_KEY_REUSED. After any doubt (a lost connection, a deadline), repeat it as it was.
         A new one is RECIPIENT_OPTED_OUT or ADDRESS_SUPPRESSED where its address must not be sent to, for its category or at
-        all, and TENANT_LIMIT_EXCEEDED where the tenant is over its rate, with the time to come back in RetryInfo. What is
-        refused or replayed counts for no limit. Whoever opts out later gets nothing either: it ends as SUPPRESSED. A category
-        that the installation requires for the tenant is sent to those who opted out all the same.
+        all, TENANT_LIMIT_EXCEEDED where the tenant is over its rate, with the time to come back in RetryInfo, and
+        QUOTA_EXCEEDED where as many of its notifications are PENDING as may be; one that ends makes room, within a second as
+        a rule. What is refused or replayed counts for no limit. Whoever opts out later gets nothing either: it ends as
+        SUPPRESSED. A category that the installation requires for the tenant is sent to those who opted out all the same.
         A template is RESOURCE_NOT_FOUND where there is none of this name and version, and TEMPLATE_RENDER_FAILED where it
         cannot be rendered with these variables, last of all; a replay renders nothing.
         """

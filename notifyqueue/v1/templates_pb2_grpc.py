@@ -69,7 +69,8 @@ class TemplatesServicer:
     def PutTemplate(self, request, context):
         """Stores the next version of a template, or the first. Versions do not change: what was accepted with one keeps what
         it said. The same content as the newest version makes none, so the call may be repeated. The channel of a name is
-        that of its first version. At most 1,000 templates per tenant and 1,000 versions of each, else QUOTA_EXCEEDED.
+        that of its first version. At most 1,000 templates per tenant, where it has no quota of its own, and 1,000 versions
+        of each, else QUOTA_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

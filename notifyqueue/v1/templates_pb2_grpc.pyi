@@ -19,7 +19,8 @@ class TemplatesStub:
     PutTemplate: _aio.UnaryUnaryMultiCallable[_templates_pb2.PutTemplateRequest, _templates_pb2.PutTemplateResponse]
     """Stores the next version of a template, or the first. Versions do not change: what was accepted with one keeps what
     it said. The same content as the newest version makes none, so the call may be repeated. The channel of a name is
-    that of its first version. At most 1,000 templates per tenant and 1,000 versions of each, else QUOTA_EXCEEDED.
+    that of its first version. At most 1,000 templates per tenant, where it has no quota of its own, and 1,000 versions
+    of each, else QUOTA_EXCEEDED.
     """
     GetTemplate: _aio.UnaryUnaryMultiCallable[_templates_pb2.GetTemplateRequest, _templates_pb2.GetTemplateResponse]
     """A template with its texts, as it is now or was in an earlier version."""
@@ -43,7 +44,8 @@ class TemplatesServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_templates_pb2.PutTemplateResponse]:
         """Stores the next version of a template, or the first. Versions do not change: what was accepted with one keeps what
         it said. The same content as the newest version makes none, so the call may be repeated. The channel of a name is
-        that of its first version. At most 1,000 templates per tenant and 1,000 versions of each, else QUOTA_EXCEEDED.
+        that of its first version. At most 1,000 templates per tenant, where it has no quota of its own, and 1,000 versions
+        of each, else QUOTA_EXCEEDED.
         """
 
     @_abc_1.abstractmethod

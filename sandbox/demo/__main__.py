@@ -1,4 +1,4 @@
-"""`make demo`: everything is started on this machine, a shop's day is played, and what became of it is counted.
+"""`make demo`: everything is started on this machine, the day of two shops is played, and what became of it is counted.
 
 The last line is `demo: ok …` and the exit code 0, or what is wrong is named, and it is 1.
 """

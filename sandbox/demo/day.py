@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from notifyqueue import Client, NotificationFilter, NotifyQueueError
+from notifyqueue import Channel, Client, NotificationFilter, NotifyQueueError, SuppressionSource
 from notifyqueue.v1.notification_pb2 import Notification
 from notifyqueue.v1.scheduler_pb2 import ScheduleNotificationRequest
-from sandbox.demo.story import ACTS, REFUSED, Act
+from sandbox.demo.story import ACTS, LOCALES, REFUSALS, TEMPLATE, VARIANTS, Act, Refusal, Who
 
 AT_ONCE = 16
 OPEN = frozenset({"PENDING", "PROCESSING"})
@@ -38,16 +38,21 @@ class Played:
 
 
 class Day:
-    def __init__(self, client: Client, run: str) -> None:
+    """`client` is the shop's, `small` that of another one, whose tenant has limits."""
+
+    def __init__(self, client: Client, small: Client, run: str) -> None:
         self.played = [Played(act) for act in ACTS]
         self.refused_as_told: dict[str, bool] = {}
         self._client = client
+        self._small = small
         self._run = run
         self._calls = asyncio.Semaphore(AT_ONCE)
 
     async def play(self) -> None:
         """Returns when everything is accepted, and changed where that belongs to it."""
-        await _together([*(self._play(played) for played in self.played), self._refuse()])
+        await self._client.put_template(TEMPLATE, VARIANTS, default_locale=LOCALES[0])
+        theirs = [played for played in self.played if not played.act.small]
+        await _together([*(self._play(played) for played in theirs), self._refuse(""), self._play_small()])
 
     async def look(self) -> None:
         """Asks what has become of each."""
@@ -68,11 +73,21 @@ class Day:
     def accepted(self) -> set[str]:
         return {id_ for played in self.played for id_ in played.ids}
 
+    async def _play_small(self) -> None:
+        """One act after the other, and what is to be refused after each."""
+        for played in self.played:
+            if played.act.small:
+                await self._play(played)
+                await self._refuse(played.act.name)
+
+    def _of(self, act: Act) -> Client:
+        return self._small if act.small else self._client
+
     async def _play(self, played: Played) -> None:
         requests = played.act.requests(self._run)
         played.addresses = [request.address for request in requests]
         if played.act.in_batches:
-            async for outcome in self._client.schedule_all(requests):
+            async for outcome in self._of(played.act).schedule_all(requests):
                 if outcome.error:
                     raise outcome.error
                 played.ids.add(outcome.notification_id)
@@ -83,34 +98,49 @@ class Day:
 
     async def _schedule(self, played: Played, request: ScheduleNotificationRequest) -> None:
         async with self._calls:
-            answer = await self._client.schedule(request)
+            answer = await self._of(played.act).schedule(request)
         played.ids.add(answer.notification.notification_id)
         played.replays += answer.replayed
 
     async def _change(self, played: Played, requests: Sequence[ScheduleNotificationRequest]) -> None:
+        client = self._of(played.act)
         match played.act.afterwards:
             case "cancel":
                 for request in requests:
-                    await self._client.cancel(idempotency_key=request.idempotency_key, reason="changed their mind")
+                    await client.cancel(idempotency_key=request.idempotency_key, reason="changed their mind")
             case "cancel all":
                 everything = NotificationFilter(reference=played.act.reference(self._run))
-                await self._client.bulk_cancel(everything, reason="a mistake in the text")
+                await client.bulk_cancel(everything, reason="a mistake in the text")
             case "reschedule":
-                for id_ in played.ids:
-                    await self._client.reschedule(notification_id=id_, due=timedelta(seconds=1), reason="came early")
+                await self._bring_on(client, played)
+            case "opt out":
+                await _together(_opt_out(client, request.address) for request in requests)
+                await self._bring_on(client, played)
 
-    async def _refuse(self) -> None:
-        for name, request in REFUSED.items():
-            try:
-                await self._client.schedule(request)
-            except NotifyQueueError as error:
-                fields = [violation.field for violation in error.violations]
-                self.refused_as_told[name] = fields == [name]
-            else:
-                self.refused_as_told[name] = False
+    async def _bring_on(self, client: Client, played: Played) -> None:
+        for id_ in played.ids:
+            await client.reschedule(notification_id=id_, due=timedelta(seconds=1), reason="came early")
+
+    async def _refuse(self, after: str) -> None:
+        for refusal in REFUSALS:
+            if refusal.after == after:
+                client = self._small if after else self._client
+                self.refused_as_told[refusal.title] = await self._is_refused(client, refusal)
+
+    async def _is_refused(self, client: Client, refusal: Refusal) -> bool:
+        request = refusal.make(Who(f"{self._run}-refused", 0))
+        request.idempotency_key = f"{self._run}-refused-{refusal.reason}"
+        try:
+            await client.schedule(request)
+        except NotifyQueueError as error:
+            fields = [violation.field for violation in error.violations]
+            said_when = error.retry_after is not None and error.retry_after > timedelta()
+            named = fields == ([refusal.field] if refusal.field else [])
+            return named and (error.reason, said_when) == (refusal.reason, refusal.later)
+        return False
 
     async def _look(self, played: Played) -> None:
-        found = self._client.list(NotificationFilter(reference=played.act.reference(self._run)), page_size=500)
+        found = self._of(played.act).list(NotificationFilter(reference=played.act.reference(self._run)), page_size=500)
         seen = [notification async for notification in found]
         played.statuses = Counter(_status(notification) for notification in seen)
         played.attempts = sum(notification.attempt_count for notification in seen)
@@ -124,6 +154,11 @@ async def _together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
                 group.create_task(call)
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
+
+
+async def _opt_out(client: Client, address: str) -> None:
+    source = SuppressionSource.SUPPRESSION_SOURCE_OPTED_OUT
+    await client.put_suppression(Channel.CHANNEL_EMAIL, address, source)
 
 
 def _status(notification: Notification) -> str:

@@ -1,11 +1,14 @@
 """What really happened, counted on the other side: the mailbox, phones and devices, the webhook receiver."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import aiohttp
+
+from sandbox.demo.story import Said
 
 
 class Arrival(NamedTuple):
@@ -26,6 +29,12 @@ class Ledgers:
     failed_first: int
     """How many events the receiver refused before it took them."""
     unverified: int
+    read: Mapping[str, Sequence[Said]] = field(default_factory=dict)
+    """What each mail said, by its address."""
+    times: Mapping[str, Sequence[datetime]] = field(default_factory=dict)
+    """When they came, by the sandbox's clock, ascending."""
+    asked: Mapping[str, int] = field(default_factory=dict)
+    """How often the mail server was asked to take something for an address, where that was looked at."""
 
     def named(self, taken: Mapping[str, str]) -> "Ledgers":
         """With the notification where only the id was known. `taken` has the ids that were answered, and for what."""
@@ -45,27 +54,38 @@ class Sandbox:
     async def register(self, endpoint: str, secret: str) -> None:
         await self._put(f"/webhooks/{endpoint}/secret", {"secret": secret})
 
-    async def read(self, endpoint: str, run: str) -> Ledgers:
+    async def read(self, endpoints: Iterable[str], run: str) -> Ledgers:
         """`run` is in everything that was asked for: in the address, the text, or the labels."""
         # A row is a copy: of mails, of texts, and of what a device shows, where a second takes the first one's place.
-        mails = [(row["address"], row["delivery_key"]) for row in await self._get("/mails", containing=run)]
+        letters = await self._get("/mails", containing=run)
+        mails = [(row["address"], row["delivery_key"]) for row in letters]
+        read, times = defaultdict(list), defaultdict(list)
+        for row in letters:
+            read[row["address"]].append(Said(row["subject"], row["text"].strip()))
+            times[row["address"]].append(datetime.fromisoformat(row["received_at"]))
         rows = await self._get("/messages", containing=run)
         messages = [(row["address"], row["replaces"] or row["taken_as"]) for row in rows]
-        webhooks = await self._get(f"/webhooks/{endpoint}", containing=run)
+        webhooks = [row for name in endpoints for row in await self._get(f"/webhooks/{name}", containing=run)]
         return Ledgers(
             arrived=[Arrival(*found) for found in (*mails, *messages)],
             events=Counter(_taken(webhooks)),
             failed_first=sum(row["answers"][0] >= 500 for row in webhooks),
             unverified=sum(row["verified"] is not True for row in webhooks),
+            read=read,
+            times=times,
         )
 
-    async def reported(self, endpoint: str, run: str) -> set[str]:
+    async def reported(self, endpoints: Iterable[str], run: str) -> set[str]:
         """The notifications whose event was taken."""
-        return set(_taken(await self._get(f"/webhooks/{endpoint}", containing=run)))
+        return {id_ for name in endpoints for id_ in _taken(await self._get(f"/webhooks/{name}", containing=run))}
 
     async def failures(self, address: str) -> int:
         """How often something that was sent to this address was not simply taken."""
         return sum(row["action"] != "accept" for row in await self._get("/requests", address=address))
+
+    async def asked(self, address: str) -> int:
+        """How often anything was to be sent to this address."""
+        return len(await self._get("/requests", address=address))
 
     async def _get(self, path: str, **query: str) -> list[dict[str, Any]]:
         async with self._session.get(self._url + path, params=query) as answer:

@@ -5,8 +5,9 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -20,12 +21,13 @@ from rich.table import Column, Table
 from notifyqueue import NotifyQueueError, connect
 from notifyqueue.v1 import dispatcher_pb2
 from notifyqueue.v1.dispatcher_pb2_grpc import WebhookDispatcherStub
+from sandbox.demo import small_shop
 from sandbox.demo.day import Day
 from sandbox.demo.ledgers import Ledgers, Sandbox
-from sandbox.demo.story import OUTAGE
+from sandbox.demo.story import OUTAGE, REFUSALS
 from sandbox.demo.told import Told, told
 from sandbox.demo.verdict import Rows, Verdict, judge, not_as_told
-from sandbox.plan import Plan
+from sandbox.plan import TENANT, Plan
 from sandbox.postgres import PostgresError, folder_for
 from sandbox.up import ROOT, Died, NotUp, alongside, database, prepare, running, write_place
 from shared.migrations import MigrationError
@@ -52,10 +54,10 @@ HASTE = {
 EVENTS = ("sent", "failed", "dead_lettered", "cancelled", "expired", "suppressed")
 
 READ = """
-SELECT n.id::text AS id, n.status, n.provider_message_id, count(e.id) AS events
+SELECT n.id::text AS id, n.status, n.provider_message_id, n.started_at, count(e.id) AS events
 FROM notifyqueue.notifications AS n
 LEFT JOIN notifyqueue.webhook_events AS e ON e.notification_id = n.id
-WHERE n.tenant_id = 'default' AND n.idempotency_key LIKE $1 || '-%'
+WHERE n.tenant_id = ANY ($2) AND n.idempotency_key LIKE $1 || '-%'
 GROUP BY n.id
 """
 
@@ -72,7 +74,7 @@ class TooLate(Exception):
 
 def main() -> int:
     """Answers the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m sandbox.demo", description="A shop's day, and its proof.")
+    parser = argparse.ArgumentParser(prog="python -m sandbox.demo", description="The day of two shops, and its proof.")
     parser.add_argument("--state", type=Path, help="the folder it keeps (default: .local/demo)")
     chosen: Path | None = parser.parse_args().state
     state = (chosen or ROOT / ".local" / "demo").resolve()
@@ -132,31 +134,38 @@ async def _prove(plan: Plan, url: str, found: Told) -> tuple[Verdict, str]:
     run = f"demo{secrets.token_hex(4)}"
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(CALL)))
-        client = await stack.enter_async_context(
-            connect(plan.address("scheduler"), api_key=plan.key, interceptors=found.interceptors)
-        )
+        keys = {TENANT: plan.key, small_shop.TENANT: await small_shop.open_up(url)}
+        client, small = [
+            await stack.enter_async_context(
+                connect(plan.address("scheduler"), api_key=key, interceptors=found.interceptors)
+            )
+            for key in keys.values()
+        ]
         sandbox = Sandbox(session, plan.sandbox_url)
-        endpoint = f"500x1+{run}"
-        await stack.enter_async_context(_endpoint(plan, sandbox, endpoint))
-        day = Day(client, run)
+        endpoints = {f"500x1+{run}-{tenant}": key for tenant, key in keys.items()}
+        for endpoint, key in endpoints.items():
+            await stack.enter_async_context(_endpoint(plan, sandbox, endpoint, key))
+        day = Day(client, small, run)
         await _play(day, sandbox)
         console.print("waiting for the last webhooks; the endpoint failed the first time for each")
-        ledgers = await _reported(sandbox, endpoint, run, day.accepted)
+        ledgers = await _reported(sandbox, endpoints, run, day.accepted)
         failures = {
             played.act.name: {await sandbox.failures(address) for address in played.addresses if played.act.failures}
             for played in day.played
         }
-        rows = await _read(url, run)
+        silent = {address for played in day.played if played.act.silent for address in played.addresses}
+        ledgers = replace(ledgers, asked={address: await sandbox.asked(address) for address in silent})
+        rows = await _read(url, run, keys)
         example = min(id_ for played in day.played if played.act.failures for id_ in played.ids)
         return judge(day.played, day.refused_as_told, rows, ledgers.named(rows.taken), failures), example
 
 
-async def _reported(sandbox: Sandbox, endpoint: str, run: str, accepted: set[str]) -> Ledgers:
+async def _reported(sandbox: Sandbox, endpoints: Collection[str], run: str, accepted: set[str]) -> Ledgers:
     """The other side's ledgers once these were all reported, or as they are when they should have been."""
     deadline = time.monotonic() + PATIENCE
-    while accepted - await sandbox.reported(endpoint, run) and time.monotonic() < deadline:  # noqa: ASYNC110
+    while accepted - await sandbox.reported(endpoints, run) and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.3)
-    return await sandbox.read(endpoint, run)
+    return await sandbox.read(endpoints, run)
 
 
 async def _play(day: Day, sandbox: Sandbox) -> None:
@@ -197,7 +206,7 @@ def _shown(day: Day) -> Iterator[Callable[[], None]]:
 
 def _table(day: Day) -> Table:
     table = Table(
-        Column("what the shop asked for", no_wrap=True), "ended", "how", "attempts", box=SIMPLE_HEAD, pad_edge=False
+        Column("what the shops asked for", no_wrap=True), "ended", "how", "attempts", box=SIMPLE_HEAD, pad_edge=False
     )
     for played in day.played:
         how = [f"{status} {count}" for status, count in sorted(played.statuses.items())]
@@ -205,15 +214,16 @@ def _table(day: Day) -> Table:
             how.append(f"{played.replays} replayed")
         ended = f"{played.ended}/{len(played.ids)}"
         table.add_row(played.act.title, ended, ", ".join(how), str(played.attempts or ""))
-    for name, well in day.refused_as_told.items():
-        table.add_row(f"a bad {name}", "", "refused, by its name" if well else "NOT REFUSED", "")
+    for refusal in REFUSALS:
+        well = day.refused_as_told.get(refusal.title, True)
+        table.add_row(refusal.title, "refused" if well else "NOT SO", refusal.reason, "")
     return table
 
 
 @asynccontextmanager
-async def _endpoint(plan: Plan, sandbox: Sandbox, name: str) -> AsyncIterator[None]:
-    """A webhook endpoint that is told of every end, and fails the first time for each."""
-    metadata = (("authorization", f"Bearer {plan.key}"),)
+async def _endpoint(plan: Plan, sandbox: Sandbox, name: str, key: str) -> AsyncIterator[None]:
+    """A shop's webhook endpoint that is told of every end, and fails the first time for each."""
+    metadata = (("authorization", f"Bearer {key}"),)
     request = dispatcher_pb2.CreateEndpointRequest(
         url=f"{plan.sandbox_url}/webhooks/{name}",
         event_types=[f"notification.{event}" for event in EVENTS],
@@ -240,14 +250,15 @@ async def _endpoint(plan: Plan, sandbox: Sandbox, name: str) -> AsyncIterator[No
                 await forget(made.endpoint.endpoint_id)
 
 
-async def _read(url: str, run: str) -> Rows:
+async def _read(url: str, run: str, tenants: Collection[str]) -> Rows:
     connection = await asyncpg.connect(url)
     try:
-        rows = await connection.fetch(READ, run)
+        rows = await connection.fetch(READ, run, list(tenants))
     finally:
         await connection.close()
     return Rows(
         {row["id"]: row["status"] for row in rows},
         Counter({row["id"]: row["events"] for row in rows}),
         {row["provider_message_id"]: row["id"] for row in rows if row["provider_message_id"]},
+        {row["id"]: row["started_at"] for row in rows if row["started_at"]},
     )

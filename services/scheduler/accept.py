@@ -10,8 +10,9 @@ B  pure: a known key is a replay, or reused; a new request is judged by the data
    must not be sent to, by the limit, so that whoever is refused for anything else spends nothing, and last a template
    is rendered, so that whoever is refused costs no work.
 C  one write: what passed goes in where its key is still free. Whoever lost that race is read again, from A.
-   Where a tenant has a limit, it is one transaction that holds the tenants' buckets: A and B again, for somebody may
-   have been before us; then the write, and what really went in is charged. Whose bucket somebody holds for long is sent
+   Where a tenant has a limit or a quota, it is one transaction that holds the tenants' buckets: A and B again, for
+   somebody may have been before us, with what is PENDING counted where a quota seems to be full; then the write, and
+   what really went in is charged. Whose bucket somebody holds for long is sent
    back, and the others' requests go in without it.
 """
 
@@ -26,11 +27,11 @@ from uuid import UUID
 from opentelemetry.trace import SpanContext
 
 from services.scheduler.fingerprint import fingerprint
-from services.scheduler.limits import Bucket, Limit, charges, plan
+from services.scheduler.limits import Bucket, Limit, Quota, charges, refusals
 from services.scheduler.notification import Notification, Request, TemplateUse
 from services.scheduler.phones import in_region, is_national
 from services.scheduler.templates import Rendered, VersionRef
-from services.scheduler.times import due_time, judge_due
+from services.scheduler.times import judge_times
 from shared import suppression
 from shared.batching import Contention
 from shared.errors import (
@@ -42,7 +43,6 @@ from shared.errors import (
     RequestInvalid,
     ResourceNotFound,
     ServerOverloaded,
-    TenantLimitExceeded,
     Violation,
 )
 from shared.telemetry import metrics
@@ -77,10 +77,18 @@ class Facts:
     """Of the bucket; None where the tenant has none yet, or needs none."""
     template: VersionRef | None = None
     """The version that the request means; None where there is none, or it names no template."""
+    pending_quota: int | None = None
+    pending: int = 0
+    """Of the bucket, as the next."""
+    counted_at: datetime | None = None
 
     @property
     def bucket(self) -> Bucket | None:
         return Bucket(self.limit, self.now, self.empty_at or self.now) if self.limit else None
+
+    @property
+    def quota(self) -> Quota | None:
+        return Quota(self.pending_quota, self.now, self.pending, self.counted_at) if self.pending_quota else None
 
 
 @dataclass(slots=True)
@@ -136,7 +144,8 @@ class Statements(Protocol):
     async def lock_buckets(self, tenants: Sequence[str], *, pass_held: bool) -> set[str]:
         """Raises BucketHeld, or passes over what somebody holds."""
 
-    async def charge_buckets(self, empty_at: Mapping[str, datetime]) -> None: ...
+    async def count_pending(self, quotas: Mapping[str, int]) -> Mapping[str, int]: ...
+    async def charge_buckets(self, empty_at: Mapping[str, datetime], pending: Mapping[str, int]) -> None: ...
 
 
 class Store(Statements, Protocol):
@@ -259,17 +268,21 @@ class Accept:
             async with self._store.transaction() as store:
                 held = await store.lock_buckets(sorted(limited), pass_held=pass_held)
                 facts = await store.look_up_keys([candidate.request for candidate in new])
+                facts = await _counted(store, new, facts, held)
                 still_new, _, answers = _sort_out(new, facts)
-                buckets = _buckets(still_new, facts)
-                admitted = [one for one in still_new if one.request.tenant in held or one.request.tenant not in buckets]
+                now_limited = _limited(still_new, facts)
+                admitted = [
+                    one for one in still_new if one.request.tenant in held or one.request.tenant not in now_limited
+                ]
                 inserted = await store.insert_notifications(admitted, self._max_attempts) if admitted else {}
-                if spent := charges([tenant for tenant, _ in inserted], buckets):
-                    await store.charge_buckets(spent)
+                if went_in := Counter(tenant for tenant, _ in inserted if tenant in now_limited):
+                    more = {tenant: went_in[tenant] for tenant in _quotas(now_limited) if tenant in went_in}
+                    await store.charge_buckets(charges(went_in.elements(), _buckets(now_limited)), more)
                 written = inserted  # also where the answer to the commit is lost
         finally:
             _own(new, written.keys())
         if pass_held:
-            stuck = limited.keys() & buckets.keys() - held
+            stuck = limited.keys() & now_limited.keys() - held
             answers |= {one.request.key: ServerOverloaded() for one in still_new if one.request.tenant in stuck}
         return answers | _accepted(written)
 
@@ -284,6 +297,22 @@ class Accept:
             metrics.ACCEPTED.add(count, channel)
         for channel in {new.channel for new in fresh if new.next_attempt_at - new.created_at <= self._soon}:
             self._on_due(channel)
+
+
+async def _counted(
+    store: Statements, new: Sequence[Candidate], facts: Mapping[Key, Facts], held: Set[str]
+) -> Mapping[Key, Facts]:
+    """With what is PENDING counted, of those whose quota it is needed for, and whose bucket is held."""
+    wanted = Counter(one.request.tenant for one in new if not facts[one.request.key].known)
+    quotas = _quotas(_limited(new, facts))
+    due = {tenant: quotas[tenant].most for tenant in held & quotas.keys() if quotas[tenant].is_unclear(wanted[tenant])}
+    if not due:
+        return facts
+    counts = await store.count_pending(due)
+    return {
+        (tenant, key): replace(found, pending=counts[tenant], counted_at=found.now) if tenant in counts else found
+        for (tenant, key), found in facts.items()
+    }
 
 
 def candidate(request: Request) -> Candidate:
@@ -337,7 +366,7 @@ def _sort_out(
 def _judge(candidate: Candidate, facts: Facts) -> ApiError | None:
     """Why a new request is refused, whatever its tenant has used of its limit."""
     request = candidate.request
-    violations = judge_times(request, facts)
+    violations = judge_times(request.due, request.expiry, facts)
     if is_national(request.channel, request.address):
         try:
             in_region(request.address, facts.region)
@@ -364,47 +393,31 @@ def _judge_template(request: Request, facts: Facts) -> ApiError | None:
     return None
 
 
-def _within_limits(
-    new: Sequence[Candidate], facts: Mapping[Key, Facts]
-) -> tuple[list[Candidate], dict[Key, TenantLimitExceeded]]:
+def _within_limits(new: Sequence[Candidate], facts: Mapping[Key, Facts]) -> tuple[list[Candidate], dict[Key, ApiError]]:
     """Of new requests in the order in which they came, those that go in, and the others."""
-    buckets = _buckets(new, facts)
-    if not buckets:
+    limited = _limited(new, facts)
+    if not limited:
         return list(new), {}
-    waits = plan([candidate.request.tenant for candidate in new], buckets)
-    passed = [candidate for candidate, wait in zip(new, waits, strict=True) if wait is None]
-    over = {one.request.key: TenantLimitExceeded(wait) for one, wait in zip(new, waits, strict=True) if wait}
-    return passed, over
+    found = refusals([candidate.request.tenant for candidate in new], _buckets(limited), _quotas(limited))
+    over = {one.request.key: refusal for one, refusal in zip(new, found, strict=True) if refusal}
+    return [one for one in new if one.request.key not in over], over
 
 
-def _buckets(new: Sequence[Candidate], facts: Mapping[Key, Facts]) -> dict[str, Bucket]:
+def _buckets(limited: Mapping[str, Facts]) -> dict[str, Bucket]:
     """By tenant; of those that have a limit."""
-    return {tenant: bucket for tenant, found in _limited(new, facts).items() if (bucket := found.bucket)}
+    return {tenant: bucket for tenant, found in limited.items() if (bucket := found.bucket)}
+
+
+def _quotas(limited: Mapping[str, Facts]) -> dict[str, Quota]:
+    """Likewise."""
+    return {tenant: quota for tenant, found in limited.items() if (quota := found.quota)}
 
 
 def _limited(new: Sequence[Candidate], facts: Mapping[Key, Facts]) -> dict[str, Facts]:
-    """What was found of the tenants that have a limit."""
+    """What was found of the tenants that have a limit or a quota."""
     found = ((candidate.request.tenant, facts[candidate.request.key]) for candidate in new)
-    return {tenant: facts for tenant, facts in found if facts.limit}
+    return {tenant: facts for tenant, facts in found if facts.limit or facts.pending_quota}
 
 
 def _accepted(written: Mapping[Key, Notification]) -> dict[Key, Answer]:
     return {key: Accepted(notification, replayed=False) for key, notification in written.items()}
-
-
-def judge_times(request: Request, facts: Facts) -> list[Violation]:
-    """Whether a new request's times make sense now, by the database's clock and the tenant's bounds."""
-    found = judge_due(request.due, facts)
-    if request.expiry is not None and not found:
-        found += _judge_expiry(request.expiry, due_time(request.due, facts.now), facts.now)
-    return found
-
-
-def _judge_expiry(expiry: datetime | timedelta, due: datetime, now: datetime) -> list[Violation]:
-    expire = due + expiry if isinstance(expiry, timedelta) else expiry
-    name = "ttl" if isinstance(expiry, timedelta) else "expire_time"
-    if expire <= due:
-        return [Violation(name, "must be after it is due")]
-    if expire <= now:
-        return [Violation(name, "has passed already")]
-    return []

@@ -20,8 +20,16 @@ class AcceptStatements(Store):
         except LockTimeout as error:
             raise BucketHeld from error
 
-    async def charge_buckets(self, empty_at: Mapping[str, datetime]) -> None:
-        await self._executor.fetch(sql["charge_buckets"], *columns(list(empty_at.items()), 2))
+    async def count_pending(self, quotas: Mapping[str, int]) -> Mapping[str, int]:
+        """By tenant, up to its quota."""
+        rows = await self._executor.fetch(sql["count_pending"], *columns(list(quotas.items()), 2))
+        return {row["tenant_id"]: row["pending"] for row in rows}
+
+    async def charge_buckets(self, empty_at: Mapping[str, datetime], pending: Mapping[str, int]) -> None:
+        """`empty_at` of those with a limit; `pending`, how many went in, of those with a quota."""
+        tenants = sorted(empty_at.keys() | pending.keys())
+        spent = [(tenant, empty_at.get(tenant), pending.get(tenant, 0)) for tenant in tenants]
+        await self._executor.fetch(sql["charge_buckets"], *columns(spent, 3))
 
     async def make_buckets(self, tenants: Sequence[str]) -> None:
         await self._executor.fetch(sql["make_buckets"], tenants)

@@ -26,6 +26,7 @@ from shared.telemetry import traces
 sql = Statements("services.scheduler")
 
 MARK = "-- leading condition"
+FORM = "notifyqueue.suppressed_form"  # of an address: one for all its spellings
 RARE_STATUSES = ("FAILED", "DEAD_LETTERED", "CANCELLED", "EXPIRED", "SUPPRESSED")
 
 
@@ -146,7 +147,7 @@ class Store:
     ) -> tuple[Sequence[Notification], UUID | None]:
         """The page; where it is short, also the id below which there may be more."""
         rows = await self._executor.fetch(
-            _led(sql["list_notifications"], filter_, address="$7", reference="$8"),
+            _led(sql["list_notifications"], filter_, address="$6, $7", reference="$8"),
             tenant,
             scan.before,
             scan.after,
@@ -164,7 +165,7 @@ class Store:
     async def find_pending(self, tenant: str, filter_: Filter, scan: Scan) -> tuple[Sequence[UUID], UUID | None]:
         """What fits among the newest; and the id below which there may be more. The filter's status says nothing."""
         rows = await self._executor.fetch(
-            _led(sql["find_pending"], replace(filter_, status=None), address="$5", reference="$6"),
+            _led(sql["find_pending"], replace(filter_, status=None), address="$4, $5", reference="$6"),
             tenant,
             scan.before,
             scan.after,
@@ -233,7 +234,7 @@ def _led(statement: str, filter_: Filter, **parameters: str) -> str:
     if lead.reference is not None:
         condition = f"AND n.reference = (SELECT {parameters['reference']})"
     elif lead.address is not None:
-        condition = f"AND n.address = (SELECT {parameters['address']})"
+        condition = f"AND {FORM}(n.channel, n.address) = (SELECT {FORM}({parameters['address']}))"
     elif lead.status in RARE_STATUSES:
         condition = f"AND n.status = '{lead.status}'"  # a literal, or the partial index is lost
     return statement.replace(MARK, condition)
@@ -254,6 +255,9 @@ def _facts(row: asyncpg.Record) -> Facts:
         VersionRef(row["template_id"], row["template_version"], row["template_channel"])
         if row["template_id"]
         else None,
+        row["pending_quota"],
+        row["pending"] or 0,
+        row["counted_at"],
     )
 
 

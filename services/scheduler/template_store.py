@@ -18,10 +18,10 @@ class TemplateStatements:
     async def lock_templates(self, tenant: str) -> None:
         await self._executor.fetch(sql["lock_templates"], tenant)
 
-    async def count_templates(self, tenant: str) -> int:
+    async def count_templates(self, tenant: str) -> tuple[int, int | None]:
+        """And how many it may have, where that is its own number."""
         rows = await self._executor.fetch(sql["count_templates"], tenant)
-        count: int = rows[0]["count"]
-        return count
+        return rows[0]["count"], rows[0]["quota"]
 
     async def read_template(self, tenant: str, name: str, version: int | None) -> Known | None:
         rows = await self._executor.fetch(sql["read_template"], tenant, name, version)

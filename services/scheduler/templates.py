@@ -16,7 +16,7 @@ from services.scheduler.notification import TemplateUse
 from shared.errors import QuotaExceeded, RequestInvalid, ResourceNotFound, Violation
 from shared.paging import Page
 
-MAX_TEMPLATES = 1_000  # of a tenant
+MAX_TEMPLATES = 1_000  # of a tenant without a quota of its own
 MAX_VERSIONS = 1_000  # of a template
 MAX_VARIANTS = 20
 MAX_NAME = 128
@@ -117,7 +117,7 @@ class Rendered:
 
 class Statements(Protocol):
     async def lock_templates(self, tenant: str) -> None: ...
-    async def count_templates(self, tenant: str) -> int: ...
+    async def count_templates(self, tenant: str) -> tuple[int, int | None]: ...
     async def read_template(self, tenant: str, name: str, version: int | None) -> Known | None: ...
     async def write_template(self, tenant: str, draft: Draft, actor: str) -> Template: ...
     async def erase_template(self, tenant: str, name: str) -> bool: ...
@@ -236,7 +236,8 @@ class Catalogue:
             await store.lock_templates(tenant)
             known = await store.read_template(tenant, draft.name, None)
             if known is None or known.erased:
-                if await store.count_templates(tenant) >= MAX_TEMPLATES:
+                count, quota = await store.count_templates(tenant)
+                if count >= (quota or MAX_TEMPLATES):
                     raise QuotaExceeded("template")
             elif known.channel != draft.channel:
                 raise RequestInvalid([Violation("variants", f"must be for {known.channel}, as the template is")])

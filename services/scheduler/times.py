@@ -1,4 +1,4 @@
-"""When a notification may be due: judged by the database's clock and the tenant's bounds."""
+"""When a notification may be due and expire: judged by the database's clock and the tenant's bounds."""
 
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -34,3 +34,23 @@ def judge_due(due: datetime | timedelta | None, bounds: Bounds) -> list[Violatio
     if time > bounds.now + bounds.horizon:
         found.append(Violation(name, f"is more than {bounds.horizon} ahead"))
     return found
+
+
+def judge_times(
+    due: datetime | timedelta | None, expiry: datetime | timedelta | None, bounds: Bounds
+) -> list[Violation]:
+    """Whether a new request's times make sense now."""
+    found = judge_due(due, bounds)
+    if expiry is not None and not found:
+        found += _judge_expiry(expiry, due_time(due, bounds.now), bounds.now)
+    return found
+
+
+def _judge_expiry(expiry: datetime | timedelta, due: datetime, now: datetime) -> list[Violation]:
+    expire = due + expiry if isinstance(expiry, timedelta) else expiry
+    name = "ttl" if isinstance(expiry, timedelta) else "expire_time"
+    if expire <= due:
+        return [Violation(name, "must be after it is due")]
+    if expire <= now:
+        return [Violation(name, "has passed already")]
+    return []

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from shared import suppression
 from shared.clock import tick
 
 SUSPECT_AFTER = 2
@@ -77,7 +78,7 @@ class Claim(Held):
 
     @property
     def recipient(self) -> Recipient:
-        return Recipient(self.tenant_id, f"{self.channel} {self.address}")
+        return Recipient(self.tenant_id, f"{self.channel} {suppression.form(self.channel, self.address)}")
 
     def aged(self) -> "Claim":
         """The claim as it is now: the time that is left runs on from when it was asked for."""

@@ -1,8 +1,8 @@
 -- The spans that what happens next hangs on: a W3C traceparent, and after a space its tracestate. Null: nobody traced it.
 
 ALTER TABLE notifyqueue.notifications
-  ADD COLUMN trace_context text COLLATE "C" CHECK (length(trace_context) <= 600),  -- of whoever asked for it
-  ADD COLUMN last_trace_context text COLLATE "C" CHECK (length(last_trace_context) <= 600);  -- of its end, or redrive
+  ADD COLUMN trace_context text COLLATE "C",  -- of whoever asked for it
+  ADD COLUMN last_trace_context text COLLATE "C";  -- of its end, or redrive
 
 ALTER TABLE notifyqueue.webhook_events ADD COLUMN trace_context text COLLATE "C";
 

@@ -54,11 +54,11 @@ def made_by(tracer: Tracer) -> Iterator[None]:
 @asynccontextmanager
 async def exported(about: Resource) -> AsyncIterator[None]:
     """Spans go where OTEL_TRACES_EXPORTER says; leaving waits at most FLUSH for the last of them."""
-    outlets = [_exporter(name) for name in exporters("TRACES", (OTLP, CONSOLE))]
-    if not outlets:
+    usable = [made for name in exporters("TRACES", (OTLP, CONSOLE)) if (made := _outlet(name))]
+    if not usable:
         yield
         return
-    processors = [_batches(outlet) for outlet in outlets]
+    outlets, processors = zip(*usable, strict=True)
     both: SynchronousMultiSpanProcessor = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call]
     for processor in processors:
         both.add_span_processor(processor)
@@ -70,8 +70,14 @@ async def exported(about: Resource) -> AsyncIterator[None]:
         await _shut_down(both, outlets)
 
 
-def _exporter(name: str) -> SpanExporter:
-    return Exporter() if name == OTLP else ConsoleSpanExporter(formatter=_line)
+def _outlet(name: str) -> tuple[SpanExporter, SpanProcessor] | None:
+    """None where the variables are no use to it: nobody does without notifications for that."""
+    try:
+        exporter = Exporter() if name == OTLP else ConsoleSpanExporter(formatter=_line)
+        return exporter, _batches(exporter)
+    except Exception as error:
+        log.error("traces.unusable", exporter=name, exc_info=error)
+        return None
 
 
 def _line(span: ReadableSpan) -> str:

@@ -33,10 +33,13 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
         yield stack
 
 
-async def test_64_callers_of_two_schedulers_get_the_burst_and_not_one_more(
-    stack: AsyncExitStack, notifications: Notifications, database_url: str
+@pytest.mark.parametrize(
+    "bound", ["accept_rate = 0.01, accept_burst = 100", "pending_quota = 100"], ids=["a limit", "a quota"]
+)
+async def test_64_callers_of_two_schedulers_get_what_there_is_and_not_one_more(
+    stack: AsyncExitStack, notifications: Notifications, database_url: str, bound: str
 ) -> None:
-    await notifications.connection.execute("UPDATE notifyqueue.tenants SET accept_rate = 0.01, accept_burst = 100")
+    await notifications.connection.execute(f"UPDATE notifyqueue.tenants SET {bound}")
     schedulers = [await start(stack, database_url) for _ in range(2)]
 
     async def call(scheduler: Scheduler, key: str) -> str:

@@ -1,4 +1,4 @@
-"""`make demo`: a shop's day, on the PostgreSQL that comes along and on the oldest that is supported."""
+"""`make demo`: the day of two shops, on the PostgreSQL that comes along and on the oldest that is supported."""
 
 import asyncio
 import json
@@ -15,6 +15,7 @@ import aiohttp
 import asyncpg
 import pytest
 
+from sandbox.demo.story import REFUSALS
 from sandbox.postgres import Postgres
 from tests.e2e.conftest import ROOT, WITHIN, terminated
 from tests.ports import ports
@@ -80,10 +81,12 @@ async def in_the_midst(state: Path) -> dict[str, Any]:
 def told(lines: list[str]) -> None:
     """The last line is what it must be, and its figures add up."""
     found = LAST_LINE.fullmatch(lines[-1])
-    assert found, lines[-8:]
+    assert found, "\n".join(lines[-12:])
     accepted, *ends, webhooks = map(int, found.groups())
     assert accepted == sum(ends) == webhooks > 0
-    assert all(ends[:5])  # one of each that this version has
+    assert all(ends)  # one of each
+    for refusal in REFUSALS:
+        assert any(line.split() == [*refusal.title.split(), "refused", refusal.reason] for line in lines), lines
 
 
 async def test_the_demo_proves_itself_and_shows_the_trace_of_one_notification_where_that_is_asked_for(

@@ -13,6 +13,7 @@ from tests.e2e.conftest import ROOT, Up, up
 from tests.waiting import eventually
 
 README = ROOT / "README.md"
+SANDBOX = ROOT / "docs/sandbox.md"
 SECTION = re.compile(r"^## A first delivery\n(.*?)^## ", re.MULTILINE | re.DOTALL)
 PROMISE = re.compile(r"\[`(test_\w+)`\]\(([^)]+)\)")
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)\)")
@@ -80,6 +81,18 @@ async def test_the_first_delivery_works_as_the_readme_says(clone: Path, state: P
         assert hook["body"]["type"] == "notification.sent"
         assert hook["body"]["data"]["notification_id"] == id_
         assert hook["body"]["data"]["labels"] == {"order": "17"}
+
+        inbox = f"http://{running.address('sandbox')}/inbox"
+        assert inbox in running.page
+        (rehearsal,) = BLOCK.findall(SANDBOX.read_text())
+        await run(running, rehearsal)
+        refused = f"curl -fsS {inbox} {inbox}/arrivals?kind=refused | tail -n 1"
+
+        async def shown() -> Any:
+            return (await answer(running, refused))["arrivals"]
+
+        (request,) = await eventually(shown, within=30)
+        assert (request["address"], request["title"]) == ("451x1+you@example.com", "451")
 
 
 def test_every_promise_of_the_readme_has_the_test_that_it_names() -> None:

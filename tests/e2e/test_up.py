@@ -31,13 +31,27 @@ async def serves(running: Up) -> bool:
     return await health(running.address("scheduler"), "notifyqueue.v1.Scheduler") == SERVING
 
 
-async def test_ctrl_c_stops_everything(state: Path) -> None:
-    async with up(state) as running:
-        assert await serves(running)
-        assert await running.interrupt() == 0
-        assert await none_alive(running)
+async def test_two_checkouts_run_side_by_side_and_ctrl_c_stops_all_of_its_own(state: Path, other_state: Path) -> None:
+    async with up(state) as first, up(other_state) as second:
+        await eventually(lambda: serves(first), within=60)
+        await eventually(lambda: serves(second), within=60)
+        assert not set(first.place["addresses"].values()) & set(second.place["addresses"].values())
+        await is_refused(state)
+        assert await first.interrupt() == 0
+        assert await none_alive(first)
         assert not (state / "postgres" / "postmaster.pid").exists()
         assert not (state / "up.json").exists()
+        assert await serves(second)
+
+
+async def is_refused(state: Path) -> None:
+    """Where one runs already, another leaves it alone."""
+    for name in ("page.txt", "up.json"):
+        (state / name).rename(state / f"first-{name}")
+    with pytest.raises(AssertionError, match="make up:"):
+        async with up(state):
+            pass
+    (state / "first-up.json").rename(state / "up.json")
 
 
 async def test_after_a_kill_its_processes_end_and_the_next_one_works(state: Path) -> None:
@@ -48,22 +62,6 @@ async def test_after_a_kill_its_processes_end_and_the_next_one_works(state: Path
     (state / "up.json").unlink()
     async with up(state) as second:
         assert await serves(second)
-
-
-async def test_two_checkouts_run_side_by_side(state: Path, other_state: Path) -> None:
-    async with up(state) as first, up(other_state) as second:
-        await eventually(lambda: serves(first), within=60)
-        await eventually(lambda: serves(second), within=60)
-        assert not set(first.place["addresses"].values()) & set(second.place["addresses"].values())
-
-
-async def test_a_second_one_in_the_same_checkout_is_refused(state: Path) -> None:
-    async with up(state):
-        (state / "page.txt").rename(state / "first.txt")
-        (state / "up.json").rename(state / "first.json")
-        with pytest.raises(AssertionError, match="make up:"):
-            async with up(state):
-                pass
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,14 @@ async def test_a_tenant_is_made_changed_and_listed(owner: Owner) -> None:
     assert (await owner("tenant", "set", "acme", "--recipient-limit", "5")).code == 0
     required = ("--required-category", "resets", "--required-category", "receipts")
     assert (await owner("tenant", "set", "acme", *required)).code == 0
+    quotas = ("--pending-quota", "1000", "--template-quota", "20", "--endpoint-quota", "3")
+    assert (await owner("tenant", "set", "acme", *quotas)).code == 0
+    assert (await owner("tenant", "set", "acme", "--template-quota", "none")).code == 0
     listed = [line.split("  required categories ") for line in (await owner("tenant", "list")).out]
     assert [required for _, required in listed] == ["receipts, resets", "none"]
-    assert [line for line, _ in listed] == [
+    halves = [line.split("  quotas ") for line, _ in listed]
+    assert [quotas for _, quotas in halves] == ["1000 pending, 3 endpoints", "none"]
+    assert [line for line, _ in halves] == [
         "acme  horizon 30 days  past grace 01:30:00  region GB  recipient limit 5 in 01:00:00  accept rate none",
         "default  horizon 365 days  past grace 24:00:00  region none  recipient limit none  accept rate none",
     ]
@@ -118,13 +123,20 @@ async def test_a_tenants_limit_is_set_changed_and_taken_away(owner: Owner) -> No
         answered = await owner("tenant", "set", "default", *arguments)
         assert answered.code == 0, answered.err
         (line,) = (await owner("tenant", "list")).out
-        return line.partition("  accept rate ")[2].partition("  required ")[0]
+        return line.partition("  accept rate ")[2].partition("  quotas ")[0]
 
     assert await rate_after("--accept-rate", "100", "--accept-burst", "200") == "100/s, burst 200"
     assert await rate_after("--region", "GB") == "100/s, burst 200"
     assert await rate_after("--accept-rate", "0.5") == "0.5/s, burst 200"
     assert await rate_after("--accept-burst", "1") == "0.5/s, burst 1"
     assert await rate_after("--accept-rate", "none") == "none"
+
+
+@pytest.mark.parametrize("quota", ["", "0", "-1", "1e3", "9999999999", "٣"])
+def test_a_quota_is_a_number_above_0(quota: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        admin.main(["tenant", "set", "default", f"--pending-quota={quota}"])
+    assert "or none" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rate", ["", "0", "0.000", "-1", "1e3", "1.2345", "1000000", "NaN", "٣"])
@@ -206,6 +218,10 @@ async def test_a_revoked_key_is_good_no_more_and_stays_listed(
         (
             ("tenant", "set", "default", "--required-category", "a" * 65),
             "tenant: --required-category must have 1 to 64",
+        ),
+        (
+            ("tenant", "set", "default", "--endpoint-quota", "101"),
+            "tenant: --endpoint-quota must be 1 to 100, or none",
         ),
         (
             ("tenant", "set", "default", "--no-recipient-limit", "--recipient-limit", "3"),

@@ -223,6 +223,10 @@ CASES = [
     case("tenants_recipient_window_check", "tenants", recipient_limit="1", recipient_window="'0'"),
     case("tenants_recipient_window_check", "tenants", recipient_limit="1", recipient_window="'32 days'"),
     case("recipient_limit_is_whole", "tenants", recipient_limit="1"),
+    case("tenants_pending_quota_check", "tenants", pending_quota="0"),
+    case("tenants_template_quota_check", "tenants", template_quota="0"),
+    case("tenants_endpoint_quota_check", "tenants", endpoint_quota="101"),
+    case("accept_buckets_pending_check", "accept_buckets", pending="-1"),
     case("recipient_limit_is_whole", "tenants", recipient_window="'1 h'"),
     notification("granted_only_before_its_end", waiting="true", granted="true", limit_key="'k'"),
     *(
@@ -473,6 +477,7 @@ async def test_an_event_carries_every_fact(tables: Tables) -> None:
         "labels": '{"team": "orders"}',
         "fanned_out_at": None,
         "body": None,
+        "trace_context": None,
     }
 
 

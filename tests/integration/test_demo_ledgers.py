@@ -56,8 +56,9 @@ async def test_a_run_is_counted_whatever_came_before_and_after_it(store: Store) 
         aiohttp.ClientSession() as session,
     ):
         sandbox = Sandbox(session, f"http://127.0.0.1:{server.port}")
-        ledgers = await sandbox.read(ENDPOINT, RUN)
-        assert await sandbox.reported(ENDPOINT, RUN) == {"a"}
+        ledgers = await sandbox.read([ENDPOINT, "another"], RUN)
+        assert await sandbox.reported([ENDPOINT, "another"], RUN) == {"a"}
+        assert await sandbox.asked("nobody@example.com") == 0
     address = f"customer+{RUN}-orders-0@example.com"
     assert sorted(ledgers.named({"SM1": "c"}).arrived, key=str) == sorted(
         [
@@ -68,4 +69,6 @@ async def test_a_run_is_counted_whatever_came_before_and_after_it(store: Store) 
         ],
         key=str,
     )
+    assert ledgers.read == {address: [("", ""), ("", "")]}
+    assert ledgers.times[address] == sorted(ledgers.times[address])
     assert (ledgers.events, ledgers.failed_first, ledgers.unverified) == ({"a": 1}, 1, 0)

@@ -1,44 +1,46 @@
 """What the dispatcher's statements read: what they take, however much lies beside it, with statistics or without."""
 
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+import asyncpg
 import pytest
 
+from sandbox.postgres import Postgres
 from services.dispatcher.delivery import Delivery
 from services.dispatcher.outcome import Answer, Verdict
 from services.dispatcher.store import Store
 from shared.paging import NEWEST
-from tests.integration.test_dispatcher_rig import DELIVERED, LEASE, REFUSED, Rig, result
+from tests.databases import FRESH, Connection, filled
+from tests.integration.test_dispatcher_rig import DELIVERED, LEASE, REFUSED, result
 from tests.plans import Explaining, Plan
-
-pytestmark = pytest.mark.parametrize("database_url", ["postgres", "postgres_15"], indirect=True)
 
 BACKLOG = 6_000
 ENDED = 14_000
 OTHER_TENANTS = 100  # with twenty endpoints each
-FRESH = 200
+FRESH_EVENTS = 200
+ENDPOINT = UUID(int=7)
+
+EVENTS = """
+INSERT INTO notifyqueue.webhook_events (
+  tenant_id, notification_id, status, redrive_count, attempt_count, channel, labels, occurred_at
+)
+SELECT 'default', gen_random_uuid(), 'SENT', 0, 1, 'EMAIL', '{}', now() FROM generate_series(1, $1)
+"""
 
 
 @dataclass
 class Crowd:
     """One endpoint with much behind it and much before it, among many that have nothing to do."""
 
-    rig: Rig
-    endpoint: UUID
+    connection: Connection
     has_statistics: bool
 
 
-@pytest.fixture(params=[True, False], ids=["statistics", "no-statistics"])
-async def crowd(database_url: str, stack: AsyncExitStack, request: pytest.FixtureRequest) -> Crowd:
-    rig = await Rig.open(stack, database_url)
-    for table in ("webhook_deliveries", "webhook_events", "webhook_endpoints"):
-        await rig.execute(f"ALTER TABLE notifyqueue.{table} SET (autovacuum_enabled = off)")
-    endpoint = await rig.endpoint()
-    await rig.execute(
+async def fill(connection: Connection) -> None:
+    await connection.execute(
         """
         WITH others AS (
           INSERT INTO notifyqueue.tenants (id) SELECT 'other-' || number FROM generate_series(1, $1) AS number
@@ -48,27 +50,49 @@ async def crowd(database_url: str, stack: AsyncExitStack, request: pytest.Fixtur
         """,
         OTHER_TENANTS,
     )
-    await rig.events(ENDED + BACKLOG)
-    await rig.execute("UPDATE notifyqueue.webhook_events SET fanned_out_at = now(), body = '{}'")
-    await rig.execute(
+    await connection.execute(
+        """
+        INSERT INTO notifyqueue.webhook_endpoints (id, tenant_id, url, sealed_secret, created_at, next_due_at)
+        VALUES ($1, 'default', 'http://127.0.0.1:9/', '', now() - interval '1 hour', now())
+        """,
+        ENDPOINT,
+    )
+    await connection.execute(EVENTS, ENDED + BACKLOG)
+    await connection.execute("UPDATE notifyqueue.webhook_events SET fanned_out_at = now(), body = '{}'")
+    await connection.execute(
         """
         INSERT INTO notifyqueue.webhook_deliveries (event_id, endpoint_id, tenant_id, next_attempt_at, delivered_at)
         SELECT e.id, $1, 'default', now() - interval '1 second' * (number % 7), CASE WHEN number <= $2 THEN now() END
         FROM (SELECT v.id, row_number() OVER () AS number FROM notifyqueue.webhook_events AS v) AS e
         """,
-        endpoint,
+        ENDPOINT,
         ENDED,
     )
-    await rig.execute("UPDATE notifyqueue.webhook_endpoints SET next_due_at = now() WHERE id = $1", endpoint)
-    await rig.events(FRESH)
-    if request.param:
-        await rig.execute("ANALYZE")
-    return Crowd(rig, endpoint, request.param)
+    await connection.execute(EVENTS, FRESH_EVENTS)
+
+
+@pytest.fixture(params=["postgres", "postgres_15"])
+def server(request: pytest.FixtureRequest) -> Postgres:
+    found: Postgres = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(params=["ANALYZE", FRESH], ids=["statistics", "no-statistics"])
+async def crowd(server: Postgres, request: pytest.FixtureRequest) -> AsyncIterator[Crowd]:
+    """Filled once: each test undoes what it does."""
+    connection = await asyncpg.connect(await filled(server, "plans_dispatcher", fill, request.param))
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        yield Crowd(connection, bool(request.param))
+    finally:
+        await transaction.rollback()
+        await connection.close()
 
 
 @pytest.fixture(params=[False, True], ids=["custom", "generic"])
 def explaining(crowd: Crowd, request: pytest.FixtureRequest) -> Explaining:
-    return Explaining(crowd.rig.connection, generic=request.param)
+    return Explaining(crowd.connection, generic=request.param)
 
 
 def is_frugal(plan: Plan, crowd: Crowd, *, most: int) -> None:
@@ -81,7 +105,7 @@ def is_frugal(plan: Plan, crowd: Crowd, *, most: int) -> None:
 
 async def claim(crowd: Crowd, explaining: Explaining) -> Sequence[Delivery]:
     store = Store(explaining)
-    async with crowd.rig.connection.transaction():
+    async with crowd.connection.transaction():
         taken = await store.take_endpoints(10, 100)
         claimed = await store.claim_deliveries(
             taken, cap=10, limit=100, token=uuid4(), lease=LEASE, max_attempts=10, tick=0.0
@@ -103,9 +127,9 @@ async def test_claiming_and_recording_read_what_they_take(crowd: Crowd, explaini
 
 
 async def test_fanning_out_reads_what_it_takes(crowd: Crowd, explaining: Explaining) -> None:
-    assert (await Store(explaining).fan_out_events())[0] == FRESH
+    assert (await Store(explaining).fan_out_events())[0] == FRESH_EVENTS
     (plan,) = explaining.plans
-    is_frugal(plan, crowd, most=30 * FRESH)
+    is_frugal(plan, crowd, most=30 * FRESH_EVENTS)
 
 
 async def test_listing_endpoints_reads_what_it_shows(crowd: Crowd, explaining: Explaining) -> None:
@@ -114,9 +138,9 @@ async def test_listing_endpoints_reads_what_it_shows(crowd: Crowd, explaining: E
 
 
 async def test_giving_up_reads_what_it_gives_up(crowd: Crowd, explaining: Explaining) -> None:
-    assert await crowd.rig.store.delete_endpoint("default", crowd.endpoint)
+    assert await Store(crowd.connection).delete_endpoint("default", ENDPOINT)
     assert await Store(explaining).give_up_deleted() == 1
     (plan,) = explaining.plans
     is_frugal(plan, crowd, most=1_000)
     given_up = "SELECT count(*) FROM notifyqueue.webhook_deliveries WHERE given_up_at IS NOT NULL"
-    assert await crowd.rig.value(given_up) == 500
+    assert await crowd.connection.fetchval(given_up) == 500

@@ -16,7 +16,7 @@ from shared.doctor import CHECKS, Bounds, Finding, as_json, diagnose, line, repa
 from shared.doctor.command import SESSION
 from shared.roles import SERVICES
 from shared.roles import SESSION as OF_LOGINS
-from tests.conftest import LOGINS
+from tests.databases import LOGINS
 from tests.integration.conftest import StartWorker
 from tests.notifications import Notifications
 from tests.providers import ScriptedProvider

@@ -107,6 +107,11 @@ async def test_a_tenant_has_a_bounded_number_of_endpoints(rig: Rig, stub: Stub) 
     assert reason(refused.value) == "QUOTA_EXCEEDED"
     await delete(stub, made[0].endpoint.endpoint_id)
     assert (await create(stub)).secret
+    await rig.value("UPDATE notifyqueue.tenants SET endpoint_quota = 6 RETURNING 1")  # its own number
+    assert (await create(stub)).secret
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await create(stub)
+    assert reason(refused.value) == "QUOTA_EXCEEDED"
 
 
 async def test_pages_are_newest_first_and_complete(stub: Stub) -> None:

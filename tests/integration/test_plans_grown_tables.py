@@ -24,7 +24,8 @@ from services.scheduler.suppressions import Filter as BanFilter
 from services.worker.store import CLAIM
 from shared.migrations import migrate
 from shared.roles import SERVICES, create_roles
-from tests.conftest import LOGINS, login
+from tests.conftest import login
+from tests.databases import LOGINS, NO_AUTOVACUUM
 from tests.plans import Plan, execute_prepared, explain_prepared
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -154,17 +155,6 @@ SELECT :prefix || n, 'SMS', 'SENT', 1
 FROM generate_series(1, :count) AS n;
 """
 TIMED_OUT = Plan({"Node Type": "Timeout", "Shared Hit Blocks": 2**63, "Shared Read Blocks": 0})
-NO_AUTOVACUUM = """
-DO $$
-DECLARE name text;
-BEGIN
-  FOR name IN
-    SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = 'notifyqueue'::regnamespace AND c.relkind = 'r'
-  LOOP
-    EXECUTE format('ALTER TABLE notifyqueue.%I SET (autovacuum_enabled = off)', name);
-  END LOOP;
-END $$
-"""
 YOUNG, GROWN = 20, 20_000
 
 
@@ -203,8 +193,9 @@ ANY = (None,) * 5  # channel, address, reference, since, before
 SCHEDULER: Mapping[str, Args] = {
     "cancel_notification": lambda known: [T, known.pending[0], "", ""],
     "cancel_notifications": lambda known: [T, known.pending, "", ""],
-    "charge_buckets": always([T], [LATER]),
+    "charge_buckets": always([T], [LATER], [1]),
     "count_in_flight": always(T, "EMAIL", "a2", "", "OPTED_OUT"),
+    "count_pending": always([T], [GROUP]),
     "count_templates": always(T),
     "delete_suppression": always(T, "EMAIL", "grown7", "", "BOUNCED"),
     "delete_suppressions": always(T, "BOUNCED", EPOCH, HIGHEST, LOWEST, GROUP, True),
@@ -356,7 +347,7 @@ def texts(service: str) -> Iterator[tuple[str, str, Args]]:
         for filter_ in (Filter(address="a2", channel="EMAIL"), Filter(reference="r5"), Filter(status="FAILED")):
             lead = next(name for name in ("address", "reference", "status") if getattr(filter_, name))
             said = (filter_.status, filter_.channel, filter_.address, filter_.reference, None, None)
-            text = _led(sql["list_notifications"], filter_, address="$7", reference="$8")
+            text = _led(sql["list_notifications"], filter_, address="$6, $7", reference="$8")
             yield f"list_notifications by {lead}", text, always(T, HIGHEST, LOWEST, 50, *said)
         for banned in (BanFilter("EMAIL", "grown7"), BanFilter(source="OPERATOR")):
             asked = (banned.channel, banned.address, banned.category, banned.source)

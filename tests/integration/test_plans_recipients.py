@@ -1,7 +1,7 @@
 """The statements about recipients keep their plans: with and without statistics, for any arguments, on 18 and 15."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -12,12 +12,11 @@ from sandbox.postgres import Postgres
 from services.scheduler.listing import OLDEST, Scan
 from services.scheduler.recipient_store import RecipientStore
 from services.scheduler.suppressions import Ban, Filter, Order
-from shared.migrations import migrate
 from shared.paging import NEWEST, Page
+from tests.databases import ANALYSED, FRESH, filled
 from tests.plans import Explaining, Plan
 
 COUNT = 30_000
-DATABASE = "plans_recipients"
 
 # One tenant has nearly all, and of one source; of notifications one in a thousand is in hand.
 FILLING = f"""
@@ -42,24 +41,8 @@ SORTED = 900
 BAN = Ban("EMAIL", "a20@example.com", "c0", "BOUNCED")
 
 
-async def fill(server: Postgres, *, analysed: bool) -> None:
-    owner = await asyncpg.connect(server.url)
-    await owner.execute(f"CREATE DATABASE {DATABASE}")
-    await owner.close()
-    await migrate(server.url_of(DATABASE))
-    connection = await asyncpg.connect(server.url_of(DATABASE))
-    for table in ("suppressions", "notifications", "webhook_events"):
-        await connection.execute(f"ALTER TABLE notifyqueue.{table} SET (autovacuum_enabled = off)")
+async def fill(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     await connection.execute(FILLING)
-    if analysed:
-        await connection.execute("VACUUM ANALYZE")
-    await connection.close()
-
-
-async def drop(server: Postgres) -> None:
-    owner = await asyncpg.connect(server.url)
-    await owner.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
-    await owner.close()
 
 
 @pytest.fixture(scope="module", params=["postgres", "postgres_15"])
@@ -68,11 +51,9 @@ def server(request: pytest.FixtureRequest) -> Postgres:
     return found
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["fresh", "analysed"])
-def url(server: Postgres, request: pytest.FixtureRequest) -> Iterator[str]:
-    asyncio.run(fill(server, analysed=request.param))
-    yield server.url_of(DATABASE)
-    asyncio.run(drop(server))
+@pytest.fixture(scope="module", params=[FRESH, ANALYSED], ids=["fresh", "analysed"])
+def url(server: Postgres, request: pytest.FixtureRequest) -> str:
+    return asyncio.run(filled(server, "plans_recipients", fill, request.param))
 
 
 @pytest.fixture(params=[False, True], ids=["custom", "generic"])

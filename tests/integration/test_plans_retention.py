@@ -11,7 +11,7 @@ from sandbox.postgres import Postgres
 from services.worker.retention_store import Batch
 from shared.database import Statements
 from shared.removal import Removal
-from tests.conftest import MakeDatabase
+from tests import databases
 from tests.endings import TABLES, Connection, Endings
 from tests.plans import Explaining, Plan
 
@@ -19,40 +19,8 @@ AGE = timedelta(days=30)
 LIMIT = 256
 GONE, LEFT, FRESH = 20_000, 4_000, 2_000
 
-_filled: dict[tuple[str, bool], str] = {}
 
-
-@pytest.fixture(params=["postgres", "postgres_15"])
-async def server(request: pytest.FixtureRequest) -> Postgres:
-    found: Postgres = request.getfixturevalue(request.param)
-    return found
-
-
-@pytest.fixture(params=[False, True], ids=["fresh", "analysed"])
-async def connection(
-    server: Postgres, request: pytest.FixtureRequest, make_database: MakeDatabase
-) -> AsyncIterator[Connection]:
-    """To what is old enough, behind what was just removed and not yet vacuumed, beside what is not.
-
-    Filled once: each test undoes what it does.
-    """
-    if (str(server.data), request.param) not in _filled:
-        await _fill(server, template=await make_database(server))
-    connection = await asyncpg.connect(_filled[str(server.data), request.param])
-    transaction = connection.transaction()
-    await transaction.start()
-    try:
-        yield connection
-    finally:
-        await transaction.rollback()
-        await connection.close()
-
-
-async def _fill(server: Postgres, *, template: str) -> None:
-    fresh = await _copy(server, "ended_fresh", template)
-    connection = await asyncpg.connect(fresh)
-    for table in TABLES:
-        await connection.execute(f"ALTER TABLE notifyqueue.{table} SET (autovacuum_enabled = off)")
+async def fill(connection: Connection) -> None:
     endings = Endings(connection)
     await endings.fill(GONE, timedelta(days=50), "CANCELLED")
     await endings.fill(LEFT, timedelta(days=40), "SENT")
@@ -64,19 +32,28 @@ async def _fill(server: Postgres, *, template: str) -> None:
         assert looked.mark
         assert removed.attempts == removed.notifications == GONE
         await batch.move_mark("NOTIFICATIONS", looked.mark, caught_up=False, again=None)
-    await connection.close()
-    analysed = await _copy(server, "ended_analysed", fresh)
-    connection = await asyncpg.connect(analysed)
-    await connection.execute("ANALYZE")
-    await connection.close()
-    _filled[str(server.data), False], _filled[str(server.data), True] = fresh, analysed
 
 
-async def _copy(server: Postgres, name: str, template: str) -> str:
-    owner = await asyncpg.connect(server.url)
-    await owner.execute(f"CREATE DATABASE {name} TEMPLATE {template.rpartition('/')[2]} STRATEGY FILE_COPY")
-    await owner.close()
-    return server.url_of(name)
+@pytest.fixture(params=["postgres", "postgres_15"])
+async def server(request: pytest.FixtureRequest) -> Postgres:
+    found: Postgres = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(params=[databases.FRESH, "ANALYZE"], ids=["fresh", "analysed"])
+async def connection(server: Postgres, request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
+    """To what is old enough, behind what was just removed and not yet vacuumed, beside what is not.
+
+    Filled once: each test undoes what it does.
+    """
+    connection = await asyncpg.connect(await databases.filled(server, "plans_retention", fill, request.param))
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        yield connection
+    finally:
+        await transaction.rollback()
+        await connection.close()
 
 
 @pytest.fixture(params=[False, True], ids=["custom", "generic"])

@@ -4,7 +4,7 @@ Each runs on 120,000 notifications. What it may read follows from what it answer
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from services.scheduler.notification import Request
 from services.scheduler.redrives import Dead
 from services.scheduler.statistics import BOUND, Count
 from services.scheduler.store import RARE_STATUSES, Store
-from shared.migrations import migrate
+from tests.databases import ANALYSED, FRESH, filled
 from tests.plans import Explaining, Plan
 
 if TYPE_CHECKING:
@@ -107,62 +107,32 @@ SELECT 'tenant-' || n, channel, 'SENT', 1
 FROM generate_series(1, 10000) AS n, unnest('{EMAIL,SMS,PUSH}'::text[]) AS channel
 """
 
-FILLED = "plans_filled"
 
-
-async def fill(server: Postgres) -> None:
-    """Once for each server, on which it stays."""
-    if await run(server.url, f"SELECT FROM pg_catalog.pg_database WHERE datname = '{FILLED}'") == "SELECT 1":
-        return
-    await run(server.url, f"CREATE DATABASE {FILLED}")
-    await migrate(server.url_of(FILLED))
-    filling = ["INSERT INTO notifyqueue.tenants (id) VALUES ('other'), ('small')"]
-    filling += [f"UPDATE notifyqueue.tenants SET accept_rate = 10, accept_burst = 10 WHERE id = '{LIMITED}'"]
-    tables = (
-        TABLE,
-        "notification_contents",
-        "suppressions",
-        "webhook_events",
-        "webhook_deliveries",
-        "status_deltas",
-        "status_totals",
+async def fill(connection: "Connection") -> None:
+    await connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ('other'), ('small')")
+    await connection.execute(
+        "UPDATE notifyqueue.tenants SET accept_rate = 10, accept_burst = 10 WHERE id = $1", LIMITED
     )
-    filling += [f"ALTER TABLE notifyqueue.{table} SET (autovacuum_enabled = off)" for table in tables]
-    filling += [NOTIFICATIONS, CONTENTS, SUPPRESSIONS, EVENTS, DELIVERIES, DELTAS, TOTALS]
-    await run(server.url_of(FILLED), *filling)
-
-
-async def run(url: str, *statements: str) -> str:
-    """Answers what the last one did."""
-    connection = await asyncpg.connect(url)
-    try:
-        return [await connection.execute(statement) for statement in statements][-1]
-    finally:
-        await connection.close()
+    for statement in (NOTIFICATIONS, CONTENTS, SUPPRESSIONS, EVENTS, DELIVERIES, DELTAS, TOTALS):
+        await connection.execute(statement)
 
 
 @pytest.fixture(scope="module", params=["postgres", "postgres_15"])
 def server(request: pytest.FixtureRequest) -> Postgres:
-    """With a filled database on it, to copy."""
-    server: Postgres = request.getfixturevalue(request.param)
-    asyncio.run(fill(server))
-    return server
+    found: Postgres = request.getfixturevalue(request.param)
+    return found
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["fresh", "analysed"])
-def filled(server: Postgres, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a database that tests only look at."""
-    asyncio.run(run(server.url, f"CREATE DATABASE plans TEMPLATE {FILLED}"))
-    if request.param:
-        asyncio.run(run(server.url_of("plans"), "VACUUM ANALYZE"))
-    yield server.url_of("plans")
-    asyncio.run(run(server.url, "DROP DATABASE plans WITH (FORCE)"))
+@pytest.fixture(scope="module", params=[FRESH, ANALYSED], ids=["fresh", "analysed"])
+def url(server: Postgres, request: pytest.FixtureRequest) -> str:
+    """Of a database that tests only look at."""
+    return asyncio.run(filled(server, "plans_scheduler", fill, request.param))
 
 
 @pytest.fixture
-async def connection(filled: str) -> AsyncIterator["Connection"]:
+async def connection(url: str) -> AsyncIterator["Connection"]:
     """In a transaction that leaves no trace."""
-    connection = await asyncpg.connect(filled)
+    connection = await asyncpg.connect(url)
     transaction = connection.transaction()
     await transaction.start()
     try:
@@ -222,7 +192,7 @@ async def test_buckets_are_held_and_charged_by_key(connection: "Connection", exp
     store = AcceptStatements(explaining)
     await store.make_buckets([LIMITED, "other"])
     assert await store.lock_buckets([LIMITED, "other"], pass_held=False) == {LIMITED, "other"}
-    await store.charge_buckets({LIMITED: LAST})
+    await store.charge_buckets({LIMITED: LAST}, {LIMITED: 1})
     for plan in explaining.plans[1:]:
         assert plan.buffers <= 30, plan
 
@@ -446,8 +416,8 @@ async def test_what_is_redriven_is_taken_one_by_one(
 
 # Not analysed and generic: the scheduler's login has no generic plans (shared/roles.py), for this would be one of them.
 @pytest.mark.parametrize(
-    ("filled", "explaining"),
-    [(False, False), (False, True), (True, False)],
+    ("url", "explaining"),
+    [(FRESH, False), (FRESH, True), (ANALYSED, False)],
     ids=["fresh-custom", "fresh-generic", "analysed-custom"],
     indirect=True,
 )

@@ -1,4 +1,4 @@
-"""What GetQueueStats and the doctor cost where 200,000 notifications have ended, and all of it was reported: little."""
+"""What GetQueueStats and the doctor cost where 200,000 notifications have ended: little."""
 
 import asyncio
 import inspect
@@ -17,7 +17,7 @@ from shared.migrations import migrate
 from tests.plans import Explaining
 from tests.recipients import Connection
 
-FINISHED, OPEN = 200_000, 100
+FINISHED, REPORTED, OPEN = 200_000, 50_000, 100
 BUFFERS = 12 * OPEN
 DOCTOR = 30_000  # of the 5,000 that were accepted last, each end's event is looked up
 TABLES = ("notifications", "webhook_events", "webhook_deliveries")
@@ -80,7 +80,7 @@ async def fill(url: str, *, analysed: bool) -> None:
         await connection.execute("ANALYZE")
     await connection.execute(NOTIFICATIONS, FINISHED, "SENT")
     for statement in (EVENTS, DELIVERIES):
-        await connection.execute(statement, FINISHED, True)
+        await connection.execute(statement, REPORTED, True)
     await connection.close()
 
 
@@ -103,7 +103,7 @@ async def test_every_statement_of_the_stats_reads_what_is_open_and_nothing_that_
         store = Store(explaining)
         lanes = {lane.channel: lane for lane in await store.read_lane_stats(tenant)}
         assert (lanes["EMAIL"].due.count, lanes["EMAIL"].processing.count) == (OPEN // 2, OPEN)
-        assert (await store.read_totals(tenant))["EMAIL", "SENT"].count == FINISHED + OPEN
+        assert (await store.read_totals(tenant))["EMAIL", "SENT"].count == REPORTED + OPEN
         webhooks = await store.read_webhook_stats(tenant)
         assert (webhooks.unassigned.count, webhooks.pending.count) == (OPEN, OPEN)
         await store.read_lanes()

@@ -1,7 +1,7 @@
 """The statements of templates keep their plans: with and without statistics, for any arguments, on 18 and 15."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from uuid import UUID
 
 import asyncpg
@@ -12,8 +12,8 @@ from services.scheduler.notification import Request, TemplateUse
 from services.scheduler.store import Store
 from services.scheduler.template_store import TemplateStatements
 from services.scheduler.templates import VersionRef
-from shared.migrations import migrate
 from shared.paging import NEWEST, Page
+from tests.databases import ANALYSED, FRESH, filled
 from tests.plans import Explaining, Plan
 
 COUNT = 20_000
@@ -37,24 +37,8 @@ def id_of(number: int) -> UUID:
     return UUID(f"{1_700_000_000_000 + number:012x}70008000{number:012x}")
 
 
-async def fill(server: Postgres, *, analysed: bool) -> None:
-    owner = await asyncpg.connect(server.url)
-    await owner.execute("CREATE DATABASE plans_templates")
-    await owner.close()
-    await migrate(server.url_of("plans_templates"))
-    connection = await asyncpg.connect(server.url_of("plans_templates"))
-    for table in TABLES:
-        await connection.execute(f"ALTER TABLE notifyqueue.{table} SET (autovacuum_enabled = off)")
+async def fill(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     await connection.execute(FILLING)
-    if analysed:
-        await connection.execute("VACUUM ANALYZE")
-    await connection.close()
-
-
-async def drop(server: Postgres) -> None:
-    owner = await asyncpg.connect(server.url)
-    await owner.execute("DROP DATABASE plans_templates WITH (FORCE)")
-    await owner.close()
 
 
 @pytest.fixture(scope="module", params=["postgres", "postgres_15"])
@@ -63,11 +47,9 @@ def server(request: pytest.FixtureRequest) -> Postgres:
     return found
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["fresh", "analysed"])
-def url(server: Postgres, request: pytest.FixtureRequest) -> Iterator[str]:
-    asyncio.run(fill(server, analysed=request.param))
-    yield server.url_of("plans_templates")
-    asyncio.run(drop(server))
+@pytest.fixture(scope="module", params=[FRESH, ANALYSED], ids=["fresh", "analysed"])
+def url(server: Postgres, request: pytest.FixtureRequest) -> str:
+    return asyncio.run(filled(server, "plans_templates", fill, request.param))
 
 
 @pytest.fixture(params=[False, True], ids=["custom", "generic"])
@@ -130,7 +112,7 @@ async def test_one_is_read_counted_written_and_erased_by_key(explaining: Explain
     known = await store.read_template("tenant-3", "template-3", 1)
     assert known
     assert (known.versions, known.erased) == (3, False)
-    assert await store.count_templates("tenant-3") == 1_000
+    assert await store.count_templates("tenant-3") == (1_000, None)
     assert await store.erase_template("tenant-3", "template-3")
     read, counted, erased = explaining.plans
     assert_by_key(read, buffers=20)

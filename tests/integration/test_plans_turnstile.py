@@ -13,6 +13,7 @@ from services.worker.turnstile import Window
 from services.worker.turnstile_store import Gate, Turn, sql
 from shared.mending import sql as mending
 from tests.conftest import MakeDatabase
+from tests.databases import ANALYSED, FRESH, filled
 from tests.plans import Explaining, Plan
 from tests.recipients import Connection
 
@@ -64,7 +65,12 @@ FILL = (
     "UPDATE notifyqueue.tenants SET recipient_limit = 250, recipient_window = '1 minute'",
 )
 
-_filled: dict[tuple[str, bool], str] = {}
+
+async def fill(connection: Connection) -> None:
+    first, *others = FILL
+    await connection.execute(first, TOKEN)
+    for statement in others:
+        await connection.execute(statement)
 
 
 @pytest.fixture(params=["postgres", "postgres_15"])
@@ -73,15 +79,10 @@ async def server(request: pytest.FixtureRequest) -> Postgres:
     return found
 
 
-@pytest.fixture(params=[False, True], ids=["fresh", "analysed"])
-async def connection(
-    server: Postgres, request: pytest.FixtureRequest, make_database: MakeDatabase
-) -> AsyncIterator[Connection]:
+@pytest.fixture(params=[FRESH, ANALYSED], ids=["fresh", "analysed"])
+async def connection(server: Postgres, request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
     """Filled once: each test undoes what it does."""
-    key = (str(server.data), request.param)
-    if key not in _filled:
-        _filled[key] = await _fill(server, analysed=request.param, template=await make_database(server))
-    connection = await asyncpg.connect(_filled[key])
+    connection = await asyncpg.connect(await filled(server, "plans_turnstile", fill, request.param))
     transaction = connection.transaction()
     await transaction.start()
     try:
@@ -89,24 +90,6 @@ async def connection(
     finally:
         await transaction.rollback()
         await connection.close()
-
-
-async def _fill(server: Postgres, *, analysed: bool, template: str) -> str:
-    name = f"gates_{analysed}".lower()
-    owner = await asyncpg.connect(server.url)
-    await owner.execute(f"CREATE DATABASE {name} TEMPLATE {template.rpartition('/')[2]}")
-    await owner.close()
-    connection = await asyncpg.connect(server.url_of(name))
-    for table in TABLES:
-        await connection.execute(f"ALTER TABLE notifyqueue.{table} SET (autovacuum_enabled = off)")
-    first, *others = FILL
-    await connection.execute(first, TOKEN)
-    for statement in others:
-        await connection.execute(statement)
-    if analysed:
-        await connection.execute("VACUUM ANALYZE")
-    await connection.close()
-    return server.url_of(name)
 
 
 @pytest.fixture(params=[False, True], ids=["custom", "generic"])

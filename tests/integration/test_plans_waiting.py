@@ -1,7 +1,7 @@
 """How many wait is counted by the gates' index and up to a bound, however many there are and whoever asks."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
@@ -9,12 +9,11 @@ import pytest
 from sandbox.postgres import Postgres
 from services.scheduler.statistics import BOUND, Count
 from services.scheduler.store import Store
-from shared.migrations import migrate
+from tests.databases import ANALYSED, FRESH, filled
 from tests.plans import Explaining
 from tests.recipients import Connection
 
 EXACT, MORE, NONE = Count(BOUND, at_least=False), Count(BOUND, at_least=True), Count(0, at_least=False)
-FILLED = "waiting_filled"
 
 # 60,000: most wait for a thousand recipients of one tenant, as many as can be counted for those of a thousand others.
 FILL = """
@@ -33,43 +32,28 @@ CROSS JOIN LATERAL (
 """
 
 
-async def run(url: str, *statements: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        for statement in statements:
-            await connection.execute(statement)
-    finally:
-        await connection.close()
-
-
-async def fill(server: Postgres) -> None:
-    await run(server.url, f"CREATE DATABASE {FILLED}")
-    await migrate(server.url_of(FILLED))
-    tenants = "INSERT INTO notifyqueue.tenants (id) SELECT 'tenant-' || n FROM generate_series(0, 999) AS n"
-    large = "INSERT INTO notifyqueue.tenants (id) VALUES ('large')"
-    still = "ALTER TABLE notifyqueue.notifications SET (autovacuum_enabled = off)"
-    await run(server.url_of(FILLED), still, tenants, large, FILL)
+async def fill(connection: Connection) -> None:
+    await connection.execute(
+        "INSERT INTO notifyqueue.tenants (id) SELECT 'tenant-' || n FROM generate_series(0, 999) AS n"
+    )
+    await connection.execute("INSERT INTO notifyqueue.tenants (id) VALUES ('large')")
+    await connection.execute(FILL)
 
 
 @pytest.fixture(scope="module", params=["postgres", "postgres_15"])
-def server(request: pytest.FixtureRequest) -> Iterator[Postgres]:
-    server: Postgres = request.getfixturevalue(request.param)
-    asyncio.run(fill(server))
-    yield server
-    asyncio.run(run(server.url, f"DROP DATABASE {FILLED} WITH (FORCE)"))
+def server(request: pytest.FixtureRequest) -> Postgres:
+    found: Postgres = request.getfixturevalue(request.param)
+    return found
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["fresh", "analysed"])
-def filled(server: Postgres, request: pytest.FixtureRequest) -> str:
-    """In this order: what was analysed stays so."""
-    if request.param:
-        asyncio.run(run(server.url_of(FILLED), "VACUUM ANALYZE notifyqueue.notifications"))
-    return server.url_of(FILLED)
+@pytest.fixture(scope="module", params=[FRESH, ANALYSED], ids=["fresh", "analysed"])
+def url(server: Postgres, request: pytest.FixtureRequest) -> str:
+    return asyncio.run(filled(server, "plans_waiting", fill, request.param))
 
 
 @pytest.fixture
-async def connection(filled: str) -> AsyncIterator[Connection]:
-    connection = await asyncpg.connect(filled)
+async def connection(url: str) -> AsyncIterator[Connection]:
+    connection = await asyncpg.connect(url)
     try:
         yield connection
     finally:

@@ -10,13 +10,12 @@ import pytest
 
 from sandbox.postgres import Postgres
 from services.worker.store import CLAIM, sql
-from tests.conftest import MakeDatabase
+from tests.databases import ANALYSED, FRESH, filled
 from tests.plans import Plan, explain
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 TABLE = "notifications"
-TABLES = (TABLE, "notification_contents", "suppressions")
 LEASE = timedelta(minutes=1)
 SERVERS = ["postgres", "postgres_15"]
 
@@ -48,7 +47,12 @@ SELECT 'default', 'EMAIL', 'gone' || n || '@example.com', '', 'BOUNCED' FROM gen
 """
 
 TOKEN = uuid4()
-_filled: dict[tuple[str, bool], str] = {}
+
+
+async def fill(connection: Connection) -> None:
+    await connection.execute(FILL, TOKEN)
+    await connection.execute(CONTENTS)
+    await connection.execute(SUPPRESSIONS)
 
 
 @pytest.fixture(params=SERVERS)
@@ -57,36 +61,14 @@ async def server(request: pytest.FixtureRequest) -> Postgres:
     return found
 
 
-@pytest.fixture(params=[False, True], ids=["fresh", "analysed"])
-async def connection(
-    server: Postgres, request: pytest.FixtureRequest, make_database: MakeDatabase
-) -> AsyncIterator[Connection]:
-    """To a backlog behind and among far more that is scheduled or done; filled once, for no test changes it."""
-    key = (str(server.data), request.param)
-    if key not in _filled:
-        _filled[key] = await _fill(server, analysed=request.param, template=await make_database(server))
-    connection = await asyncpg.connect(_filled[key])
+@pytest.fixture(params=[FRESH, ANALYSED], ids=["fresh", "analysed"])
+async def connection(server: Postgres, request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
+    """To a backlog behind and among far more that is scheduled or done, which no test changes."""
+    connection = await asyncpg.connect(await filled(server, "plans_worker", fill, request.param))
     try:
         yield connection
     finally:
         await connection.close()
-
-
-async def _fill(server: Postgres, *, analysed: bool, template: str) -> str:
-    name = f"filled_{analysed}".lower()
-    owner = await asyncpg.connect(server.url)
-    await owner.execute(f"CREATE DATABASE {name} TEMPLATE {template.rpartition('/')[2]}")
-    await owner.close()
-    connection = await asyncpg.connect(server.url_of(name))
-    for table in TABLES:
-        await connection.execute(f"ALTER TABLE notifyqueue.{table} SET (autovacuum_enabled = off)")
-    await connection.execute(FILL, TOKEN)
-    await connection.execute(CONTENTS)
-    await connection.execute(SUPPRESSIONS)
-    if analysed:
-        await connection.execute("VACUUM ANALYZE " + ", ".join(f"notifyqueue.{table}" for table in TABLES))
-    await connection.close()
-    return server.url_of(name)
 
 
 @pytest.fixture(params=[False, True], ids=["custom", "generic"])

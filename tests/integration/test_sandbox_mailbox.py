@@ -40,6 +40,11 @@ async def _get(url: str) -> Any:
         return await response.json()
 
 
+async def _read(session: aiohttp.ClientSession, url: str) -> str:
+    async with session.get(url) as response:
+        return await response.text()
+
+
 def _mail(key: str = KEY) -> EmailMessage:
     mail = EmailMessage()
     mail["Message-ID"] = f"<{key}@example.com>"
@@ -109,11 +114,13 @@ async def test_stops_while_clients_hang(database_url: str) -> None:
         )
         session = await clients.enter_async_context(aiohttp.ClientSession())
         posting = asyncio.create_task(session.post(f"{url}/webhooks/hang", data=b"{}"))
+        changes = asyncio.create_task(_read(session, f"{url}/inbox/changes"))
         while len(await _get(f"{url}/requests")) < 2:  # until both are known to hang
             await asyncio.sleep(0)
     with pytest.raises(aiosmtplib.SMTPServerDisconnected):
         await sending
     assert (await posting).status == 503
+    assert (await changes).startswith("data:\n\n")
 
 
 async def test_runs_as_a_process(database_url: str) -> None:

@@ -16,6 +16,7 @@ GIVEN = {
     "services/scheduler/list_notifications": "a filter's bounds, as the request has them",
     "services/scheduler/find_pending": "likewise",
     "services/scheduler/find_dead": "likewise",
+    "services/scheduler/delete_suppressions": "since when, as an operator who takes them away named it",
     "services/scheduler/charge_buckets": "counted from the time that look_up_keys read",
     "services/dispatcher/record_results": "when a post was sent: the claim's time and what has passed since",
     "shared/removal/find_dead": "until when, as an operator who purges named it",

@@ -116,7 +116,9 @@ async def test_a_name_keeps_its_channel(stub: Stub) -> None:
 
 
 @pytest.mark.parametrize("quota", ["MAX_TEMPLATES", "MAX_VERSIONS"])
-async def test_quotas_are_exact_for_many_at_once(stub: Stub, monkeypatch: pytest.MonkeyPatch, quota: str) -> None:
+async def test_quotas_are_exact_for_many_at_once(
+    stub: Stub, notifications: Notifications, monkeypatch: pytest.MonkeyPatch, quota: str
+) -> None:
     monkeypatch.setattr(templates, quota, 3)
     many = quota == "MAX_TEMPLATES"
     answers = await asyncio.gather(
@@ -133,6 +135,9 @@ async def test_quotas_are_exact_for_many_at_once(stub: Stub, monkeypatch: pytest
         (kept, *_) = (await stub.ListTemplates(listing())).templates
         await stub.DeleteTemplate(delete(name=kept.name))
         await stub.PutTemplate(put(name="new"))
+        await notifications.connection.execute("UPDATE notifyqueue.tenants SET template_quota = 4")  # its own number
+        await stub.PutTemplate(put(name="newer"))
+        assert (await refusal(stub.PutTemplate(put(name="newest"))))[0] == "QUOTA_EXCEEDED"
 
 
 @pytest.mark.parametrize(

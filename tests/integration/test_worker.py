@@ -1,6 +1,7 @@
 """A worker on a real database: what it claims, what it records, and what it never does."""
 
 import asyncio
+import tracemalloc
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -41,6 +42,38 @@ async def test_what_is_due_is_sent_once_with_one_event(
     row = await notifications.get(ids[0])
     assert (row["attempt_count"], row["provider_message_id"], row["claim_token"]) == (1, "m-1", None)
     assert not await notifications.history(ids[0])
+
+
+BACKLOG, EACH = 5_000, 10_000  # notifications, and characters of what each says
+FILL = """
+WITH new AS (
+  INSERT INTO notifyqueue.notifications (
+    tenant_id, idempotency_key, fingerprint, channel, address, priority, max_attempts, due_at, next_attempt_at
+  )
+  SELECT 'default', n::text, '', 'EMAIL', 'a@example.com', 2, 5, now(), now()
+  FROM generate_series(1, $1::int) AS n
+  RETURNING id
+)
+INSERT INTO notifyqueue.notification_contents
+SELECT new.id, jsonb_build_object('subject', 's', 'text', repeat('x', $2::int))
+FROM new
+"""
+
+
+async def test_a_worker_holds_what_it_has_room_for_however_much_waits(
+    notifications: Notifications, start_worker: StartWorker, provider: ScriptedProvider, database_url: str
+) -> None:
+    await notifications.connection.execute(FILL, BACKLOG, EACH)
+    provider.gate.clear()
+    tracemalloc.start()
+    try:
+        await start_worker(database_url, provider)
+        await eventually(lambda: provider.at_once >= 64)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(provider.seen) == 64
+    assert peak < BACKLOG * EACH / 10
 
 
 @pytest.mark.parametrize(

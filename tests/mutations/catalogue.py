@@ -36,6 +36,9 @@ FAULTS = "tests/integration/test_worker_faults.py"
 LANES = "tests/integration/test_lanes.py"
 RECOVERY = "tests/integration/test_recovery.py"
 CONSTRAINTS = "tests/integration/test_constraints.py"
+SUPPRESSIONS = "tests/integration/test_suppressions.py"
+ACCEPT_LIMITS = "tests/concurrency/test_accept_limits.py"
+STEP = "tests/integration/test_accept_order.py::test_each_refusal_goes_before_all_that_come_later_and_touches_nothing"
 OLD_TOKEN = "tests/integration/test_fences.py::test_an_old_token_changes_nothing_and_writes_no_event"
 IN_HAND = " AND found.claim_token = done.claim_token"
 
@@ -258,6 +261,48 @@ SECOND_COPY = (
         [f"{REDRIVE}::test_a_content_that_is_erased_while_a_redrive_waits_is_missed_at_once[postgres]"],
         by=NOT_REFUSED,
     ),
+    Mutation(
+        "that a claim asks what suppresses the address",
+        f"{WORKER}/claim_due.sql",
+        {"s.tenant_id = n.tenant_id": "s.tenant_id IS NULL"},
+        [f"{SUPPRESSIONS}::test_a_required_category_is_sent_to_whoever_opted_out_and_nobody_else[False]"],
+    ),
+    Mutation(
+        "that what is required goes only past an opt-out, in a claim",
+        f"{WORKER}/claim_probe.sql",
+        {"      AND NOT (s.source = 'OPTED_OUT' AND ": "      AND NOT ("},
+        [f"{SUPPRESSIONS}::test_a_required_category_is_sent_to_whoever_opted_out_and_nobody_else[True]"],
+    ),
+    Mutation(
+        "that what is required goes only past an opt-out, at the door",
+        f"{SCHEDULER}/look_up_keys.sql",
+        {"      AND NOT (s.source = 'OPTED_OUT' AND ": "      AND NOT ("},
+        [f"{SUPPRESSIONS}::test_a_required_category_is_accepted_for_whoever_opted_out_and_nobody_else"],
+    ),
+    Mutation(
+        "that a refused address is written with its end",
+        f"{WORKER}/end_unsent.sql",
+        {"    WHERE held.suppressed_as IS NOT NULL\n": "    WHERE held.suppressed_as IS NULL AND held.id IS NULL\n"},
+        [f"{SUPPRESSIONS}::test_a_group_suppresses_each_address_once_and_what_stands_stays"],
+    ),
+    Mutation(
+        "the lock of a tenant's templates",
+        f"{SCHEDULER}/lock_templates.sql",
+        {"pg_advisory_xact_lock(": "pg_advisory_xact_lock_shared("},
+        ["tests/integration/test_templates.py::test_quotas_are_exact_for_many_at_once[MAX_TEMPLATES]"],
+    ),
+    Mutation(
+        "that a worker serves no lane that it lacks a credential for",
+        "services/worker/shared_lane.py",
+        {"        return self._unfit is None\n": "        return True\n"},
+        ["tests/unit/test_shared_lane.py::test_what_a_worker_lacks_opens_the_breaker_once_and_nothing_is_claimed"],
+    ),
+    Mutation(
+        "that what went in counts in its tenant's quota",
+        f"{SCHEDULER}/charge_buckets.sql",
+        {"pending = b.pending + spent.count": "pending = b.pending"},
+        [f"{ACCEPT_LIMITS}::test_64_callers_of_two_schedulers_get_what_there_is_and_not_one_more[a quota]"],
+    ),
 )
 
 THIRD_COPY = (
@@ -311,6 +356,24 @@ THIRD_COPY = (
         {'  ORDER BY new.tenant_id COLLATE "C", new.idempotency_key COLLATE "C"\n': ""},
         [f"{IDEMPOTENCY}::test_groups_that_share_keys_do_not_deadlock"],
         by=(CONTENTION, LOCKED),  # whichever PostgreSQL notices first
+    ),
+    Mutation(
+        "that a template is rendered before the write",
+        "services/scheduler/accept.py",
+        {
+            "rendered = await self._render(new, facts)\n": "rendered: Mapping[Key, Rendered | ApiError] = {}\n",
+        },
+        ["tests/integration/test_accept_templates.py::test_what_was_rendered_is_stored_with_the_version_it_came_from"],
+    ),
+    Mutation(
+        "that who must not be sent to is refused before the limit",
+        "services/scheduler/accept.py",
+        {
+            "if refusal := _judge(candidate, facts[key]):": (
+                "if (refusal := _judge(candidate, facts[key])) and not facts[key].limit:"
+            ),
+        },
+        [f"{STEP}[RECIPIENT_OPTED_OUT]"],
     ),
 )
 

@@ -11,12 +11,13 @@ import pytest
 from tests.mutations.catalogue import COPIES, Mutation
 from tests.mutations.copies import PASSED, copy, missed, run
 
-TESTS = tuple(dict.fromkeys(chain(*(mutation.tests for mutation in chain(*COPIES)))))
+# One of each file: what a copy lacks, it lacks for all of a file, and the suite itself runs each of them unchanged.
+SOME = tuple({test.partition("::")[0]: test for mutation in chain(*COPIES) for test in mutation.tests}.values())
 
 
-def test_on_an_unchanged_copy_each_of_the_tests_passes() -> None:
+def test_on_an_unchanged_copy_a_test_of_each_file_passes() -> None:
     with copy() as folder:
-        assert run(folder, TESTS) == (0, dict.fromkeys(TESTS, PASSED))
+        assert run(folder, SOME) == (0, dict.fromkeys(SOME, PASSED))
 
 
 @pytest.mark.parametrize("mutations", COPIES, ids=("first copy", "second copy", "third copy"))

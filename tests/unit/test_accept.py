@@ -20,16 +20,17 @@ from services.scheduler.accept import (
     Key,
     Known,
     candidate,
-    judge_times,
 )
 from services.scheduler.limits import Limit
 from services.scheduler.notification import Notification, Request, TemplateUse
+from services.scheduler.times import judge_times
 from shared.batching import Contention, GroupCommit
 from shared.errors import (
     AddressSuppressed,
     ApiError,
     DatabaseUnavailable,
     IdempotencyKeyReused,
+    QuotaExceeded,
     RecipientOptedOut,
     RequestInvalid,
     ServerOverloaded,
@@ -80,6 +81,12 @@ class FakeStore:
     limits: dict[str, Limit] = field(default_factory=dict)
     """By tenant."""
     buckets: dict[str, datetime] = field(default_factory=dict)
+    quotas: dict[str, int] = field(default_factory=dict)
+    """Likewise."""
+    pending: dict[str, tuple[int, datetime | None]] = field(default_factory=dict)
+    """What the bucket says, and when it was counted."""
+    ended: int = 0
+    """Of the rows so many are not PENDING."""
     rows: dict[Key, tuple[Known, Notification]] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     """Whose buckets somebody else holds."""
@@ -127,7 +134,10 @@ class FakeStore:
         known, _ = self.rows.get(request.key, (None, None))
         suppressed_by = self.suppressed.get(request.address, ())
         limit, empty_at = self.limits.get(request.tenant), self.buckets.get(request.tenant)
-        return Facts(known, self.now, 365 * DAY, DAY, self.region, suppressed_by, limit, empty_at)
+        pending, counted_at = self.pending.get(request.tenant, (0, None))
+        bounds = (self.now, 365 * DAY, DAY, self.region)
+        quota = self.quotas.get(request.tenant)
+        return Facts(known, *bounds, suppressed_by, limit, empty_at, None, quota, pending, counted_at)
 
     async def insert_notifications(
         self, candidates: Sequence[Candidate], max_attempts: int
@@ -157,9 +167,19 @@ class FakeStore:
             raise BucketHeld
         return {tenant for tenant in tenants if tenant in self.buckets} - self.held
 
-    async def charge_buckets(self, empty_at: Mapping[str, datetime]) -> None:
+    async def count_pending(self, quotas: Mapping[str, int]) -> Mapping[str, int]:
+        self.begin("count_pending")
+        for tenant, quota in quotas.items():
+            there = sum(held == tenant for held, _ in self.rows)
+            self.pending[tenant] = min(there - self.ended, quota), self.now
+        return {tenant: self.pending[tenant][0] for tenant in quotas}
+
+    async def charge_buckets(self, empty_at: Mapping[str, datetime], pending: Mapping[str, int]) -> None:
         self.begin("charge_buckets")
         self.buckets |= empty_at
+        for tenant, count in pending.items():
+            before, counted_at = self.pending[tenant]
+            self.pending[tenant] = before + count, counted_at
 
 
 @pytest.fixture
@@ -388,13 +408,13 @@ def test_times_that_make_no_sense_are_refused_by_name(
 
 def test_the_bounds_are_the_tenants() -> None:
     facts = Facts(None, NOW, horizon=HOUR, past_grace=timedelta())
-    assert judge_times(replace(REQUEST, due=HOUR), facts) == []
-    assert [violation.field for violation in judge_times(replace(REQUEST, due=HOUR + TICK), facts)] == ["delay"]
-    assert [violation.field for violation in judge_times(replace(REQUEST, due=NOW - TICK), facts)] == ["due_time"]
+    assert judge_times(HOUR, None, facts) == []
+    assert [violation.field for violation in judge_times(HOUR + TICK, None, facts)] == ["delay"]
+    assert [violation.field for violation in judge_times(NOW - TICK, None, facts)] == ["due_time"]
 
 
 def judge(due: datetime | timedelta | None, expiry: datetime | timedelta | None) -> list[Violation]:
-    return judge_times(replace(REQUEST, due=due, expiry=expiry), Facts(None, NOW, horizon=365 * DAY, past_grace=DAY))
+    return judge_times(due, expiry, Facts(None, NOW, horizon=365 * DAY, past_grace=DAY))
 
 
 def test_a_candidate_weighs_what_its_content_and_labels_do_in_bytes() -> None:
@@ -621,6 +641,58 @@ async def test_without_its_bucket_nothing_is_accepted(accept: Accept, store: Fak
     with pytest.raises(DatabaseUnavailable):
         await accept.flush([asked()])
     assert store.buckets == {"default": NOW}
+
+
+COUNTED = [*LIMITED[:4], "count_pending", *LIMITED[4:]]
+
+
+def full(answers: Sequence[Answer]) -> list[bool]:
+    return [isinstance(answer, QuotaExceeded) for answer in answers]
+
+
+async def test_a_quota_lets_in_what_there_is_room_for_and_counts_only_where_it_seems_full(
+    accept: Accept, store: FakeStore
+) -> None:
+    store.quotas["default"], store.buckets["default"] = 3, NOW
+
+    async def calls(*keys: str) -> tuple[list[bool], list[str]]:
+        store.calls.clear()
+        return full(await accept.flush([asked(key) for key in keys])), list(store.calls)
+
+    assert await calls("a") == ([False], COUNTED)  # nobody knew how many there are
+    assert await calls("b") == ([False], LIMITED)
+    assert await calls("c", "d") == ([False, True], LIMITED)  # of the one place that is left
+    assert await calls("e") == ([True], ["look_up_keys"])
+    assert await calls("a") == ([False], ["look_up_keys", "read_notifications"])
+    store.ended = 1
+    assert await calls("e") == ([True], ["look_up_keys"])  # counted a moment ago
+    store.now += timedelta(seconds=1)
+    assert await calls("e", "f") == ([False, True], COUNTED)
+    store.now += timedelta(seconds=1)
+    assert await calls("f") == ([True], [call for call in COUNTED if call[:6] not in ("insert", "charge")])
+    assert store.pending["default"] == (3, store.now)
+    assert sum(tenant == "default" for tenant, _ in store.rows) == 4  # one of which has ended
+
+
+async def test_a_quota_counts_what_went_in_and_nothing_that_was_refused_or_lost_its_key(
+    accept: Accept, store: FakeStore
+) -> None:
+    store.quotas["default"], store.buckets["default"], store.suppressed["gone@example.com"] = 9, NOW, ["OPERATOR"]
+    store.before["insert_notifications"] = lambda: store.put(asked("a"))
+    await accept.flush([asked("a"), asked("b"), asked("c", address="gone@example.com")])
+    assert store.pending["default"] == (1, NOW)
+
+
+async def test_whose_quota_cannot_be_counted_brings_nothing_in(accept: Accept, store: FakeStore) -> None:
+    store.quotas["default"], store.buckets["default"] = 3, NOW
+
+    def away() -> None:
+        raise DatabaseUnavailable
+
+    store.before["count_pending"] = away
+    with pytest.raises(DatabaseUnavailable):
+        await accept.flush([asked()])
+    assert not store.rows
 
 
 async def test_what_an_earlier_round_wrote_is_no_replay_when_a_later_one_loses_the_connection(

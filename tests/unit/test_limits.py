@@ -1,5 +1,6 @@
 """A limit: never more than the burst and what the rate allows, in any span of time, and no less either."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.limits import Bucket, Limit, charges, plan
+from services.scheduler.limits import MANY, RECOUNT, Bucket, Limit, Quota, charges, plan, refusals
+from shared.errors import QuotaExceeded, TenantLimitExceeded
 
 NOW = datetime(2030, 6, 1, 12, tzinfo=UTC)
 TICK = timedelta(microseconds=1)
@@ -124,3 +126,40 @@ def test_what_went_in_is_charged_to_whom_it_belongs_in_the_order_of_the_keys() -
 )
 def test_whole_microseconds_are_rounded_against_the_caller(rate: str, count: int, microseconds: int) -> None:
     assert Limit(Fraction(rate), 1).spent_by(count) == microseconds
+
+
+def quota(room: int, counted_ago: timedelta | None) -> Quota:
+    return Quota(10, NOW, 10 - room, NOW - counted_ago if counted_ago is not None else None)
+
+
+@pytest.mark.parametrize(
+    ("counted_ago", "room", "count", "unclear"),
+    [
+        (None, 10, 1, True),  # nobody knows how many there are
+        (None, 10, 0, False),
+        (SECOND * 60, 5, 5, False),  # there are that many at most, however old the count is
+        (SECOND * 60, 5, 6, True),
+        (RECOUNT, 0, 1, True),
+        (RECOUNT - TICK, 0, 1, False),
+        (-TICK, 0, 1, True),  # the clock was put back
+    ],
+)
+def test_a_quota_is_counted_where_it_seems_full_and_once_a_second_at_most(
+    counted_ago: timedelta | None, room: int, count: int, unclear: bool
+) -> None:
+    assert quota(room, counted_ago).is_unclear(count) is unclear
+
+
+def test_a_large_quota_is_counted_as_much_less_often_as_it_takes_longer() -> None:
+    full = Quota(10 * MANY, NOW, 10 * MANY, NOW - 10 * RECOUNT + TICK)
+    assert not full.is_unclear(1)
+    assert replace(full, now=NOW + TICK).is_unclear(1)
+
+
+def test_who_finds_no_room_is_told_so_and_a_limit_is_asked_after_the_quota() -> None:
+    buckets = {name: Bucket(Limit(Fraction(1), burst=2), NOW, NOW) for name in ("both", "rate")}
+    quotas = {"both": quota(1, SECOND / 2), "old": quota(0, SECOND * 2), "full": quota(-3, SECOND / 2)}
+    asked = ["both", "old", "both", "full", "rate", "both", "rate", "rate", "free"]
+    found = [type(refusal) if refusal else None for refusal in refusals(asked, buckets, quotas)]
+    full, over = QuotaExceeded, TenantLimitExceeded
+    assert found == [None, None, full, full, None, full, None, over, None]

@@ -1,11 +1,13 @@
 """Scripts in addresses: what they say, and when each of their steps is over."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox import scripts
-from sandbox.scripts import ACCEPT, HTTP_WORDS, SMTP_WORDS, Action, Kind, Stage
+from sandbox import fcm, resend, scripts, twilio
+from sandbox.scripts import ACCEPT, HTTP_WORDS, PHONE_WORDS, SMTP_WORDS, Action, Kind, Stage
 
 
 def _played(text: str, times: int) -> list[str]:
@@ -112,3 +114,39 @@ def test_tokens_and_fictitious_numbers_carry_scripts(address: str, script: str) 
 @pytest.mark.parametrize("address", ["+447700900132", "+12025551132", "+15550132", "+442025550132", "token:429x2"])
 def test_other_tokens_and_numbers_carry_none(address: str) -> None:
     assert not scripts.of_address(address, HTTP_WORDS).steps
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/sandbox.md"
+SERVERS: dict[str, scripts.Words] = {
+    "smtp": SMTP_WORDS,
+    "resend": resend.WORDS,
+    "twilio": twilio.WORDS,
+    "fcm": fcm.WORDS,
+    "mock, webhooks": HTTP_WORDS,
+}
+
+
+def _table(name: str) -> list[list[str]]:
+    _, _, rest = PAGE.read_text().partition(f"<!-- {name} -->\n")
+    lines = rest.partition("<!-- end -->")[0].splitlines()
+    return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]
+
+
+def test_every_server_knows_the_same_words_and_answers_them_as_the_page_says() -> None:
+    head, *rows = _table("words")
+    said = {row[0]: dict(zip(head[2:], row[2:], strict=True)) for row in rows}
+    played = {
+        word: {name: str(scripts.parse(word, words).action(1)) for name, words in SERVERS.items()}
+        for word in HTTP_WORDS
+    }
+    assert said == played
+
+
+def test_numbers_mean_what_the_page_says() -> None:
+    assert _table("numbers")[1:] == [[str(digit), what] for digit, what in enumerate(PHONE_WORDS)]
+
+
+@pytest.mark.parametrize("words", SERVERS.values(), ids=SERVERS)
+@pytest.mark.parametrize("step", ["429", "503", "accept", "hang", "close", "accept-then-hang", "accept-then-close"])
+def test_every_server_plays_the_same_steps(words: scripts.Words, step: str) -> None:
+    assert str(scripts.parse(f"{step}x1", words).action(1)) == step

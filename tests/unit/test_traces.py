@@ -230,6 +230,21 @@ def test_it_is_off_until_it_is_asked_for(
     assert environment.exporters("TRACES", ("otlp", "console")) == found
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "?"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "-1"),
+    ],
+)
+async def test_what_cannot_be_used_is_left_out(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    monkeypatch.setenv(variable, value)
+    async with telemetry.configured("test", uuid4()):
+        assert not traces.on()
+
+
 async def test_the_sdk_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")

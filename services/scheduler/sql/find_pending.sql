@@ -7,7 +7,10 @@
 WITH scanned AS MATERIALIZED (
   SELECT n.id, n.status = 'PENDING'
     AND ($4::text IS NULL OR n.channel = $4)
-    AND ($5::text IS NULL OR n.address = $5)
+    AND (
+      $5::text IS NULL
+      OR notifyqueue.suppressed_form(n.channel, n.address) = notifyqueue.suppressed_form($4, $5)
+    )
     AND ($6::text IS NULL OR n.reference = $6)
     AND ($7::timestamptz IS NULL OR n.created_at >= $7)
     AND ($8::timestamptz IS NULL OR n.created_at < $8) AS fits

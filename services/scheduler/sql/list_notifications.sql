@@ -24,7 +24,10 @@ WITH page AS MATERIALIZED (
   ) AS n
   WHERE ($5::text IS NULL OR n.status = $5)
     AND ($6::text IS NULL OR n.channel = $6)
-    AND ($7::text IS NULL OR n.address = $7)
+    AND (
+      $7::text IS NULL
+      OR notifyqueue.suppressed_form(n.channel, n.address) = notifyqueue.suppressed_form($6, $7)
+    )
     AND ($8::text IS NULL OR n.reference = $8)
     AND ($9::timestamptz IS NULL OR n.created_at >= $9)
     AND ($10::timestamptz IS NULL OR n.created_at < $10)

@@ -1,17 +1,12 @@
 -- look_up_keys: for each request the notification that stands under its key, if any, and what a new one is judged by:
 -- the bounds of its tenant, what suppresses its address for its category, the time it is now, where the tenant has a
--- limit, what is used of it, and where the request names a template, which version of it is meant. Takes no lock. Of a
--- tenant without a limit no bucket is read, and for a request without a template none of these.
+-- limit or a quota, what is used of it, and where the request names a template, which version of it is meant. Takes no
+-- lock. Of a tenant with neither no bucket is read, and for a request without a template none of these.
 --   $1 text[]  tenants   $2 text[]  idempotency keys
 --   $3 text[]  channels   $4 text[]  addresses, canonical   $5 text[]  categories
 --   $6 text[]  templates, or null   $7 int[]  versions of them; null: the newest
 SELECT asked.tenant_id, asked.idempotency_key, known.id, known.fingerprint, t.horizon, t.past_grace, t.region,
-  t.accept_rate, t.accept_burst,
-  CASE WHEN t.accept_rate IS NOT NULL THEN (
-    SELECT b.empty_at
-    FROM notifyqueue.accept_buckets AS b
-    WHERE b.tenant_id = t.id
-  ) END AS empty_at,
+  t.accept_rate, t.accept_burst, t.pending_quota, bucket.empty_at, bucket.pending, bucket.counted_at,
   statement_timestamp() AS now,
   ARRAY(
     SELECT s.source
@@ -25,6 +20,12 @@ SELECT asked.tenant_id, asked.idempotency_key, known.id, known.fingerprint, t.ho
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[])
   AS asked (tenant_id, idempotency_key, channel, address, category, template, template_version)
 JOIN notifyqueue.tenants AS t ON t.id = asked.tenant_id
+LEFT JOIN LATERAL (
+  SELECT b.empty_at, b.pending, b.counted_at
+  FROM notifyqueue.accept_buckets AS b
+  WHERE b.tenant_id = t.id AND (t.accept_rate IS NOT NULL OR t.pending_quota IS NOT NULL)
+  OFFSET 0
+) AS bucket ON true
 LEFT JOIN LATERAL (
   SELECT n.id, n.fingerprint
   FROM notifyqueue.notifications AS n
