@@ -29,7 +29,7 @@ IDS = (
 FAULTS = ("error", "cause", "at", "sqlstate", "constraint")  # as `describe` says them
 WORDS = (  # each one of few
     *("channel", "provider", "code", "reason", "source", "sweep", "loop", "logger", "setting", "missing", "status"),
-    *("http_status", "error_class", "phase"),
+    *("http_status", "error_class", "phase", "exporter"),
 )
 NUMBERS = (
     *("attempt", "attempts", "called", "claims", "count", "deliveries", "events", "exporters", "gates", "in_flight"),
