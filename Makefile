@@ -33,9 +33,10 @@ fix: $(READY) ## mends what style can mend by itself
 	@$(BIN)/ruff format
 	@$(BIN)/buf format -w
 
-stubs: $(READY) ## generates notifyqueue/v1 from proto/, docs/settings.md and the tables of docs/providers.md
+stubs: $(READY) ## generates notifyqueue/v1 from proto/, docs/settings.md, docs/metrics.md and the tables of docs/providers.md
 	@$(BIN)/python -m tools.stubs
 	@$(BIN)/python -m tools.settings_page
+	@$(BIN)/python -m tools.metrics_page
 	@$(BIN)/python -m tools.providers_page
 
 lock: $(READY) ## pins what pyproject.toml asks for; ARGS=--upgrade takes the newest
@@ -80,4 +81,5 @@ statements: $(READY)
 
 pages: $(READY)
 	@$(BIN)/python -m tools.settings_page --check
+	@$(BIN)/python -m tools.metrics_page --check
 	@$(BIN)/python -m tools.providers_page --check

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import asyncpg
 
-from benchmarks import bare, lanes, ours, recipients, stats, tracing
+from benchmarks import bare, lanes, ours, recipients, stats, telemetry
 from benchmarks.report import HEADER, Figure, percentile
 from sandbox.postgres import Postgres
 from shared import logs
@@ -49,7 +49,7 @@ def main() -> None:
         Path(folder).chmod(0o755)
         with Postgres(Path(folder) / "data", {"shared_buffers": "512MB", "max_wal_size": "4GB"}) as server:
             figures = asyncio.run(_measure(server.url, arguments.seconds, arguments.drain, arguments.samples))
-            shown = asyncio.run(_traced(server.url, arguments.drain))
+            shown = asyncio.run(_telling(server.url, arguments.drain))
             shown += asyncio.run(_lanes(server.url, arguments.drain, arguments.samples))
             shown += asyncio.run(_beside(server.url, arguments.drain, arguments.finished))
     print(f"Python {platform.python_version()}, client, services and PostgreSQL on one machine\n")
@@ -65,14 +65,14 @@ async def _measure(url: str, seconds: float, count: int, samples: int) -> list[F
     return [*await _latency(url, samples), await _accepting(url, seconds), *await _draining(url, count)]
 
 
-async def _traced(url: str, count: int) -> list[str]:
+async def _telling(url: str, count: int) -> list[str]:
     async def drain() -> float:
         await _fill(url, count)
         rate = await _drain(url, count, 256)
         await lanes.empty(url)
         return rate
 
-    return [*await tracing.compared(drain), ""]
+    return [*await telemetry.compared(drain), ""]
 
 
 async def _lanes(url: str, count: int, samples: int) -> list[str]:

@@ -30,8 +30,9 @@ SETTINGS = {
     "max_connections": "200",
     "timezone": "UTC",
     "log_timezone": "UTC",
-    # The long form of an error quotes rows, and rows carry addresses.
+    # The long form of an error quotes rows, and rows carry addresses; parameters are what is said.
     "log_error_verbosity": "terse",
+    "log_parameter_max_length": "0",
 }
 
 CREATE_DATABASE = r"""

@@ -1,6 +1,6 @@
 """What the owner of the database does, as the login of DATABASE_URL: `python -m shared.admin`.
 
-migrate · roles · tenant create, set, list · key create, list, revoke · purge · doctor
+migrate · roles · tenant create, set, list · key create, list, revoke · purge · doctor · fingerprint
 """
 
 import argparse
@@ -16,7 +16,7 @@ import asyncpg
 
 from shared.doctor import command as doctor
 from shared.migrations import MigrationError, migrate
-from shared.owner import DURATION, Unusable, add_command, connected, duration, keys, tenants, url
+from shared.owner import DURATION, Unusable, add_command, connected, duration, fingerprint, keys, tenants, url
 from shared.purge import purge
 from shared.roles import SERVICES, create_roles
 
@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     tenants.add_commands(commands.add_parser("tenant", help="who there is").add_subparsers(required=True))
     keys.add_commands(commands.add_parser("key", help="who may call").add_subparsers(required=True))
     _add_purge(add_command(commands, "purge", _purge, "remove dead notifications, with all that is about them"))
+    fingerprint.add_command_to(commands)
     doctor.add_arguments(add_command(commands, "doctor", _doctor, doctor.PURPOSE), duration=duration)
     return parser
 

@@ -65,7 +65,7 @@ class Callers:
         self._good = _Memory(MAX_GOOD)
         self._refused = _Memory(MAX_REFUSED)
         self._lookups: GroupCommit[str, StoredKey | None] = GroupCommit(
-            self._find, flights=asyncio.Semaphore(1), key=lambda _: object(), max_waiting=MAX_WAITING
+            self._find, flights=asyncio.Semaphore(1), key=lambda _: object(), max_waiting=MAX_WAITING, name="keys"
         )
 
     async def __aenter__(self) -> Self:

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
+from shared.clock import tick
 from shared.errors import ServerOverloaded
+from shared.telemetry import metrics
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,6 +31,7 @@ class _Passenger(Generic[Item, Result]):
     key: Hashable
     size: int
     result: "asyncio.Future[Result]"
+    since: float
 
 
 class GroupCommit(Generic[Item, Result]):
@@ -51,9 +54,11 @@ class GroupCommit(Generic[Item, Result]):
         max_group: int = 500,
         max_bytes: int = 4 * 1024 * 1024,
         max_waiting: int = 10_000,
+        name: str = "other",
     ) -> None:
         """`flush` answers one result per item, in order. It raises BadItem when one of them is at fault: the group is
-        halved until that one fails alone. It raises Contention to be called again with the same group.
+        halved until that one fails alone. It raises Contention to be called again with the same group. `name` is what
+        its groups are measured as.
         """
         self._flush = flush
         self._flights = flights
@@ -62,6 +67,7 @@ class GroupCommit(Generic[Item, Result]):
         self._max_group = max_group
         self._max_bytes = max_bytes
         self._max_waiting = max_waiting
+        self._name = name
         self._waiting: deque[_Passenger[Item, Result]] = deque()
         self._flying: set[Hashable] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,7 +89,7 @@ class GroupCommit(Generic[Item, Result]):
         if len(self._waiting) >= self._max_waiting:
             raise ServerOverloaded
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Passenger(item, self._key(item), self._size(item), result))
+        self._waiting.append(_Passenger(item, self._key(item), self._size(item), result, tick()))
         self._call_boarding()
         return await result
 
@@ -130,9 +136,13 @@ class GroupCommit(Generic[Item, Result]):
         return group
 
     async def _fly(self, group: list[_Passenger[Item, Result]]) -> None:
+        left = tick()
+        metrics.GROUP_SIZE.record(len(group), self._name)
+        metrics.GROUP_WAIT.record(left - group[0].since, self._name)
         try:
             await self._deliver(group)
         finally:
+            metrics.GROUP_TIME.record(tick() - left, self._name)
             self._flying.difference_update(passenger.key for passenger in group)
             self._flights.release()
             self._call_boarding()

@@ -39,6 +39,7 @@ from shared.errors import (
     TenantLimitExceeded,
 )
 from shared.logs import describe
+from shared.telemetry import metrics
 from shared.wire import MAX_LARGE, MAX_REQUEST, Encoded
 
 log = structlog.get_logger()
@@ -118,6 +119,17 @@ async def logged(call: Call) -> AsyncIterator[None]:
             if call.code in FAULTS:
                 write = log.error
             write("rpc.done", method=call.method, code=call.code.name, duration_ms=elapsed, actor=call.actor)
+
+
+@contextlib.asynccontextmanager
+async def measured(call: Call) -> AsyncIterator[None]:
+    """Counts the call, by its method and how it ended, and how long it took."""
+    try:
+        yield
+    finally:
+        code = call.code.name
+        error = code if call.code in FAULTS else ""
+        metrics.RPC_TIME.record(time.monotonic() - call.began, call.method, code, error)
 
 
 @contextlib.asynccontextmanager

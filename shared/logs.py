@@ -1,7 +1,8 @@
-"""JSON lines on standard output. Ids and numbers only: an exception is logged as its class and place, not its words.
+"""JSON lines on standard output, or lines for people where that is a terminal. Ids and numbers only.
 
-The words of an exception quote what it stumbled over: addresses, SQL parameters, a provider's answer. So no message
-of any exception reaches a log, whoever raised it.
+A field that is not in FIELDS is left out, so that nothing is logged that nobody has thought about. An exception is its
+class and place, not its words: these quote what it stumbled over, addresses, SQL parameters, a provider's answer. So
+no message of any exception reaches a log, whoever raised it.
 """
 
 import logging
@@ -13,8 +14,36 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from opentelemetry import trace
 
 ROOT = Path(__file__).parent.parent
+
+# Where a line comes from, and when; what was called, and by whom.
+CONTEXT = ("event", "level", "timestamp", "service", "worker_id", "request_id", "method", "actor")
+TRACE = ("trace_id", "span_id")
+IDS = (
+    *("notification_id", "lost_worker_id", "claim_token", "suppression_id", "endpoint_id", "event_id", "delivery_id"),
+    "address_hash",
+)
+"""`address_hash` stands for an address, and nobody can undo it (shared/pseudonym.py)."""
+FAULTS = ("error", "cause", "at", "sqlstate", "constraint")  # as `describe` says them
+WORDS = (  # each one of few
+    *("channel", "provider", "code", "reason", "source", "sweep", "loop", "logger", "setting", "missing", "status"),
+    *("http_status", "error_class", "phase", "exporter"),
+)
+NUMBERS = (
+    *("attempt", "attempts", "called", "claims", "count", "deliveries", "events", "exporters", "gates", "in_flight"),
+    *("line", "port", "smtp_port", "http_port", "tries", "expected", "found", "skipped", "remaining", "redrive_count"),
+    *("duration_ms", "delay_s", "pause_s", "seconds", "gate_opens_in_s"),
+    # That retention has removed.
+    *("notifications", "contents", "history", "workers", "recipient_reservations", "lane_history"),
+)
+SWITCHES = ("paused", "breaker_open", "delivered", "tls", "by_address")
+FIELDS = frozenset((*CONTEXT, *TRACE, *IDS, *FAULTS, *WORDS, *NUMBERS, *SWITCHES))
+
+
+class FieldUnlisted(Exception):
+    """A field is logged that is not in FIELDS; its name, and not what it says."""
 
 
 def configure(service: str, level: str = "INFO") -> None:
@@ -27,13 +56,42 @@ def configure(service: str, level: str = "INFO") -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _add(service=service),
             _name_exception,
-            structlog.processors.JSONRenderer(),
+            name_span,
+            only_listed,
+            _renderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stdout),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(handlers=[_Library()], level=max(number, logging.WARNING), force=True)
+
+
+def _renderer() -> structlog.typing.Processor:
+    if sys.stdout.isatty():
+        return structlog.dev.ConsoleRenderer()
+    return structlog.processors.JSONRenderer()
+
+
+def name_span(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The trace that a line belongs to, where there is one."""
+    context = trace.get_current_span().get_span_context()
+    if context.is_valid:
+        event.update(trace_id=trace.format_trace_id(context.trace_id), span_id=trace.format_span_id(context.span_id))
+    return event
+
+
+def only_listed(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for name in event.keys() - FIELDS:
+        del event[name]
+    return event
+
+
+def all_listed(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """For tests. Raises FieldUnlisted."""
+    if unlisted := event.keys() - FIELDS - {"exc_info"}:
+        raise FieldUnlisted(", ".join(unlisted))
+    return event
 
 
 def _add(**fields: str) -> structlog.typing.Processor:

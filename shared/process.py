@@ -15,13 +15,13 @@ import structlog
 
 from shared import auth, logs, telemetry, tls
 from shared.database import Database
-from shared.layers import NONE_OF_ITS_OWN, Bounds, Layer, bounded, errors_mapped, logged, shaped, timed
+from shared.layers import NONE_OF_ITS_OWN, Bounds, Layer, bounded, errors_mapped, logged, measured, shaped, timed
 from shared.migrations import latest_version
 from shared.readiness import Readiness
 from shared.server import Health, HealthServer, Server, Service
 from shared.settings import ProcessSettings, SettingsInvalid, load
 from shared.store import Store
-from shared.telemetry import traces
+from shared.telemetry import metrics, traces
 from shared.telemetry.serving import traced
 
 log = structlog.get_logger()
@@ -72,6 +72,7 @@ class Process:
             credentials=tls.credentials(files) if files else None,
         )
         server.layers = [
+            measured,
             *([traced] if traces.on() else []),
             logged,
             errors_mapped,
@@ -96,6 +97,7 @@ class Process:
         self, database: Database, health: Health, *, draining: Callable[[], bool] = lambda: False
     ) -> None:
         """The last to enter, so that it is the first to leave."""
+        self.stack.enter_context(metrics.DRAINING.looked_at(lambda: {(): float(draining())}))
         readiness = Readiness(
             Store(database),
             health,

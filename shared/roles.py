@@ -35,23 +35,32 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     },
     "template_versions": {"scheduler": "SELECT, INSERT, DELETE"},
     "recipient_reservations": {"worker": "SELECT, INSERT, UPDATE, DELETE"},
-    "recipient_gates": {"worker": "SELECT, INSERT, UPDATE, DELETE"},
+    "recipient_gates": {
+        "scheduler": "SELECT (tenant_id, channel, limit_key, opens_at)",
+        "worker": "SELECT, INSERT, UPDATE, DELETE",
+    },
     "lanes": {"scheduler": "SELECT, UPDATE", "worker": "SELECT, UPDATE"},
     "lane_history": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, DELETE"},
     "workers": {"scheduler": "SELECT", "worker": "SELECT, INSERT, UPDATE, DELETE"},
     "webhook_events": {
-        "scheduler": "SELECT (id, tenant_id, fanned_out_at), INSERT",  # INSERT: the event trigger of what they end
+        # INSERT: the event trigger of what they end. The columns: statistics, and what metrics count; so below.
+        "scheduler": (
+            "SELECT (id, tenant_id, notification_id, status, redrive_count, occurred_at, fanned_out_at), INSERT"
+        ),
         "worker": "SELECT (id, notification_id, fanned_out_at), INSERT, DELETE",  # retention, here and below
         "dispatcher": "SELECT, UPDATE",
     },
-    "webhook_endpoints": {"dispatcher": "SELECT, INSERT, UPDATE"},
+    "webhook_endpoints": {
+        "scheduler": "SELECT (id, enabled, paused_until, next_due_at, deleted_at)",
+        "dispatcher": "SELECT, INSERT, UPDATE",
+    },
     "webhook_deliveries": {
-        "scheduler": "SELECT (tenant_id, endpoint_id, delivered_at, given_up_at, next_attempt_at)",
+        "scheduler": "SELECT (id, tenant_id, endpoint_id, delivered_at, given_up_at, next_attempt_at)",
         "worker": "SELECT (id, event_id, delivered_at, given_up_at), DELETE",
         "dispatcher": "SELECT, INSERT, UPDATE",
     },
     "webhook_attempts": {"worker": "SELECT (delivery_id), DELETE", "dispatcher": "SELECT, INSERT"},
-    "retention_marks": {"worker": "SELECT, UPDATE (mark, begun_at)"},
+    "retention_marks": {"scheduler": "SELECT", "worker": "SELECT, UPDATE (mark, begun_at)"},
     # INSERT: the trigger that counts the events of what they end.
     "status_deltas": {"scheduler": "SELECT, INSERT", "worker": "SELECT, INSERT, UPDATE (id), DELETE"},
     "status_totals": {"scheduler": "SELECT", "worker": "SELECT, INSERT, UPDATE (count)"},

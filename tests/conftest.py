@@ -17,6 +17,7 @@ import pytest
 import structlog
 
 from sandbox.postgres import Postgres
+from shared.logs import all_listed
 from tests.databases import LOGINS, MIGRATED, connected, copy, make_migrated
 from tests.notifications import Notifications
 from tests.programs import require_program
@@ -69,7 +70,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def plain_logs() -> None:
     """Without the default's coloured tracebacks, which take longer than most tests."""
-    structlog.configure(processors=[structlog.contextvars.merge_contextvars, structlog.processors.KeyValueRenderer()])
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, all_listed, structlog.processors.KeyValueRenderer()]
+    )
 
 
 class MakeDatabase(Protocol):

@@ -27,7 +27,12 @@ async def start(process: Process, settings: Settings) -> None:
     store, keys, egress = Store(database), Keys(settings.secret()), settings.egress()
     notifier = await enter(Notifier(SharedStore(database)))
     recording = await enter(
-        GroupCommit(store.record_results, flights=asyncio.Semaphore(FLIGHTS), key=lambda result: result.delivery.id)
+        GroupCommit(
+            store.record_results,
+            flights=asyncio.Semaphore(FLIGHTS),
+            key=lambda result: result.delivery.id,
+            name="record_results",
+        )
     )
     client = await enter(Client(egress, timeout=settings.webhook_timeout))
 

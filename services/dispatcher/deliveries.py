@@ -25,7 +25,7 @@ from shared.batching import Contention, GroupCommit
 from shared.clock import tick
 from shared.errors import DatabaseUnavailable, ServerOverloaded
 from shared.loop import Loop
-from shared.telemetry import traces
+from shared.telemetry import metrics, traces
 from shared.vault import SealBroken
 
 log = structlog.get_logger()
@@ -110,6 +110,7 @@ class Deliveries:
             log.warning(
                 "webhook.given_up", delivery_id=str(delivery_id), endpoint_id=str(endpoint_id), reason="EXHAUSTED"
             )
+            metrics.WEBHOOKS.add(1, "given_up", "")
         for delivery in claimed.deliveries:
             self._start(delivery)
         return 0 if claimed.deliveries or claimed.given_up else await self._until_next()
@@ -172,12 +173,19 @@ def report(result: Result, recorded: bool) -> None:
     """One line for what came of an attempt."""
     verdict, ids = result.verdict, _ids(result.delivery)
     if not recorded:
+        came_to = "claim_lost"
         log.warning("webhook.claim_lost", **ids, delivered=verdict.delivered)
     elif verdict.delivered:
+        came_to = "delivered"
         log.debug("webhook.delivered", **ids, http_status=result.answer.status)
+    elif verdict.give_up_reason:
+        came_to = "given_up"
+        log.warning("webhook.given_up", **ids, **_failure(result.answer, verdict))
     else:
-        event = "webhook.given_up" if verdict.give_up_reason else "webhook.retry"
-        log.warning(event, **ids, **_failure(result.answer, verdict))
+        came_to = "retry"
+        log.warning("webhook.retry", **ids, **_failure(result.answer, verdict))
+    metrics.WEBHOOKS.add(1, came_to, result.answer.error or "")
+    metrics.WEBHOOK_TIME.record(result.duration.total_seconds(), came_to)
 
 
 def _ids(delivery: Delivery) -> dict[str, object]:

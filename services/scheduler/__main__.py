@@ -8,6 +8,7 @@ from services.scheduler import accept, changes, redrives, rpc, rpc_recipients, r
 from services.scheduler.accept_store import AcceptStore
 from services.scheduler.erasure import Erasure
 from services.scheduler.erasure_store import ErasureStore
+from services.scheduler.gauges import Gauges
 from services.scheduler.recipient_store import RecipientStore
 from services.scheduler.renderer import Renderer
 from services.scheduler.settings import Settings
@@ -24,6 +25,7 @@ from shared.paging import Pages
 from shared.process import Process, run
 from shared.pseudonym import pseudonym
 from shared.store import Store as SharedStore
+from shared.telemetry.metrics import Metric
 
 # One that commits and one that gathers. With more, calls that come one by one leave one by one, and a group of one
 # costs the database nearly as much as a group of ten: with four, 64 callers were accepted a quarter slower.
@@ -59,6 +61,7 @@ async def start(process: Process, settings: Settings) -> None:
             flights=asyncio.Semaphore(FLIGHTS),
             key=lambda candidate: candidate.request.key,
             size=lambda candidate: candidate.size,
+            name="accept",
         )
     )
     watching = Hub(store)
@@ -91,6 +94,8 @@ async def start(process: Process, settings: Settings) -> None:
     )
     services = [rpc.service(servicer), rpc_templates.service(templates), rpc_recipients.service(recipients)]
     health = await process.serve(database, services, large=rpc.LARGE, bounds=bounds)
+    if Metric.kept:
+        await process.stack.enter_async_context(Gauges(store, database, settings.bounds()))
     await process.stack.enter_async_context(watching)  # leaves before the server, which waits for its streams
     await process.become_ready(database, health)
 

@@ -46,6 +46,7 @@ from shared.errors import (
     ServerOverloaded,
     Violation,
 )
+from shared.telemetry import metrics
 
 Key = tuple[str, str]  # tenant, idempotency key
 
@@ -307,6 +308,8 @@ class Accept:
 
     def _wake(self, answers: Iterable[Answer]) -> None:
         fresh = [answer.notification for answer in answers if isinstance(answer, Accepted) and not answer.replayed]
+        for channel, count in Counter(new.channel for new in fresh).items():
+            metrics.ACCEPTED.add(count, channel)
         for channel in {new.channel for new in fresh if new.next_attempt_at - new.created_at <= self._soon}:
             self._on_due(channel)
 

@@ -9,11 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import UUID
 
+import structlog
+
 from services.scheduler.changes import By
 from services.scheduler.faults import Faults
 from services.scheduler.listing import Filter, Regions, Scan, locate, scan_of
 from services.scheduler.statistics import BOUND, Count
 from shared.paging import NEWEST
+
+log = structlog.get_logger()
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
@@ -71,6 +75,15 @@ async def cancel(
     Raises RequestInvalid.
     """
     filter_ = await locate(store, tenant, order.filter_)
+    report = await _cancel(store, tenant, order, filter_, by, before, has_time)
+    if not order.dry_run:
+        log.info("jobs.cancelled", count=report.cancelled, by_address=filter_.address is not None, actor=by.actor)
+    return report
+
+
+async def _cancel(
+    store: Store, tenant: str, order: Order, filter_: Filter, by: By, before: UUID, has_time: Callable[[], bool]
+) -> Report:
     scan: Scan | None = scan_of(filter_, before)
     cancelled = remaining = 0
     passed_over = False

@@ -6,9 +6,13 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
+import structlog
+
 from services.scheduler.notification import Notification
 from services.scheduler.times import due_field, due_time, judge_due
 from shared.errors import RequestInvalid, ResourceNotFound, StatusConflict, Violation
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ async def cancel(store: Store, tenant: str, key: UUID | str, by: By) -> Notifica
     status = await store.cancel_notification(tenant, notification_id, by.actor, by.note)
     if status not in (None, "PENDING", "CANCELLED"):
         raise StatusConflict(notification_id, status)
+    if status == "PENDING":
+        log.info("job.cancelled", notification_id=str(notification_id), actor=by.actor)
     return await get(store, tenant, notification_id)
 
 

@@ -6,6 +6,10 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+import structlog
+
+log = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True)
 class Pause:
@@ -59,11 +63,13 @@ class Store(Protocol):
 async def pause(store: Store, channel: str, *, actor: str, reason: str) -> Lane:
     """The paused lane; whoever paused it first is kept."""
     await store.pause_lane(channel, actor, reason)
+    log.info("lane.paused", channel=channel, actor=actor)
     return await _read(store, channel)
 
 
 async def resume(store: Store, channel: str, *, actor: str, reason: str) -> Lane:
     await store.resume_lane(channel, actor, reason)
+    log.info("lane.resumed", channel=channel, actor=actor)
     return await _read(store, channel)
 
 

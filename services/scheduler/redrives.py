@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Protocol
 from uuid import UUID
 
+import structlog
+
 from services.scheduler import bulk, changes
 from services.scheduler.changes import By
 from services.scheduler.faults import Faults
@@ -16,6 +18,8 @@ from services.scheduler.listing import Filter, Scan, locate, scan_of
 from services.scheduler.notification import Notification
 from services.scheduler.statistics import BOUND, Count
 from shared.errors import NoLongerSendable, ResourceNotFound, StatusConflict
+
+log = structlog.get_logger()
 
 STATUSES = ("DEAD_LETTERED", "FAILED")
 MAX_SPREAD = timedelta(hours=24)
@@ -117,6 +121,8 @@ class Redriving:
                 raise StatusConflict(notification_id, one.status)
         elif one.obstacle is not None:
             raise NoLongerSendable(notification_id, one.obstacle)
+        else:
+            log.info("job.redriven", notification_id=str(notification_id), actor=by.actor)
         return await changes.get(self._store, tenant, notification_id)
 
     async def redrive_all(
@@ -141,6 +147,14 @@ class Redriving:
             if scan and not has_time():
                 break
         sent = await self._send_back(tenant, found, order, by, has_time)
+        if not order.dry_run:
+            log.info(
+                "jobs.redriven",
+                status=order.filter_.status,
+                count=sent.count,
+                by_address=filter_.address is not None,
+                actor=by.actor,
+            )
         stopped = sent.last if sent.left else end
         remaining = Count(min(sent.left, BOUND), at_least=end is not None or sent.left > BOUND or sent.held > 0)
         left_out = sum(stopped is None or id_ <= stopped for id_ in passed_over)

@@ -19,7 +19,7 @@ from services.scheduler.limits import Limit
 from services.scheduler.listing import Filter, Scan, leading
 from services.scheduler.notification import HistoryEntry, Notification, Request
 from services.scheduler.redrives import Dead, Slice, Tried
-from services.scheduler.statistics import Count, LaneStats, Totals, WebhookStats
+from services.scheduler.statistics import BOUND, Count, LaneStats, Totals, WebhookStats
 from services.scheduler.templates import VersionRef
 from shared.database import Executor, Locked, Statements, columns
 from shared.telemetry import traces
@@ -73,6 +73,11 @@ class Store:
     async def find_id(self, tenant: str, idempotency_key: str) -> UUID | None:
         rows = await self._executor.fetch(sql["find_id"], tenant, idempotency_key)
         return rows[0]["id"] if rows else None
+
+    async def read_gauges(self) -> Sequence[tuple[str, tuple[str, ...], float]]:
+        """Gauge, attributes and value of each."""
+        rows = await self._executor.fetch(sql["read_gauges"], BOUND)
+        return [(row["gauge"], tuple(row["attributes"]), row["value"]) for row in rows]
 
     async def read_history(self, notification_id: UUID) -> Sequence[HistoryEntry]:
         return [HistoryEntry(**row) for row in await self._executor.fetch(sql["read_history"], notification_id)]

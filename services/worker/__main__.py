@@ -31,8 +31,10 @@ from shared.backoff import Backoff
 from shared.batching import GroupCommit
 from shared.listener import EVENTS_TOPIC, LANES_TOPIC, Listener, Notifier, lane_topic
 from shared.process import Process, run
+from shared.pseudonym import pseudonym
 from shared.settings import PREFIX
 from shared.store import Store as SharedStore
+from shared.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -67,7 +69,9 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
         return await fences(store, claims, await store.start_attempts(claims, lease))
 
     recording = await enter(Recording(store, flights=flights, on_end=tell_end, on_retry=tell_retry))
-    starts = await enter(GroupCommit[Claim, Fence](fence, flights=flights, key=lambda claim: claim.notification_id))
+    starts = await enter(
+        GroupCommit[Claim, Fence](fence, flights=flights, key=lambda claim: claim.notification_id, name="start")
+    )
     turnstile = TurnstileStore(database)
 
     def expect_gate(channel: str, span: timedelta) -> None:
@@ -76,7 +80,7 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     admission = await enter(Admission(turnstile, lease=lease, on_wait=expect_gate))
     worker_id = process.id
     structlog.contextvars.bind_contextvars(worker_id=str(worker_id))
-    suspects = SuspectSlot()
+    suspects, secret = SuspectSlot(), settings.secret()
     shared = {channel: _shared_lane(channel, settings, provider) for channel, provider in providers.items()}
     gates = {
         channel: Gates(
@@ -101,10 +105,14 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
             backoff=backoff,
             suspects=suspects,
             listening=lambda: listener.connected,
+            address_hash=lambda claim: pseudonym(secret, claim.tenant_id, claim.channel, claim.address),
         )
         for channel, provider in providers.items()
     }
     worker = Worker(worker_id, lanes, shutdown_timeout=settings.shutdown_timeout)
+    look = process.stack.enter_context
+    look(metrics.IN_FLIGHT.looked_at(lambda: {(channel,): lane.in_flight for channel, lane in lanes.items()}))
+    look(metrics.CONCURRENCY.looked_at(lambda: {(channel,): lane.concurrency for channel, lane in lanes.items()}))
     # A connection of its own: a renewal must not wait for records that wait for the database.
     renewals = Store(await process.open_database(size=1))
 

@@ -64,7 +64,7 @@ class Admission:
         self._on_wait = on_wait
         # One flight: two of this worker would find each other's recipients busy.
         self._group = GroupCommit[Claim, Ticket](
-            self._admit, flights=asyncio.Semaphore(1), key=lambda claim: claim.notification_id
+            self._admit, flights=asyncio.Semaphore(1), key=lambda claim: claim.notification_id, name="admit"
         )
 
     async def __aenter__(self) -> Self:

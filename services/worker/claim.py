@@ -71,6 +71,10 @@ class Claim(Held):
     suppressed_by: Sequence[str] = ()
     """The sources of what suppresses its address for its category."""
     subscriber: str | None = None
+    late_by: float = 0.0
+    """For how many seconds it had been due when it was claimed; if it was accepted after it was due, accepted."""
+    due_at_once: bool = False
+    """It was due when it was accepted, and is claimed for that."""
     granted: bool = False
     """It was called up from a gate, where a slot is kept for it."""
     trace_context: str | None = None

@@ -8,7 +8,7 @@ from datetime import timedelta
 import structlog
 from opentelemetry.trace import SpanContext
 
-from services.worker import spans
+from services.worker import measured, spans
 from services.worker.admission import Admission, Entry
 from services.worker.attempt import attempt
 from services.worker.claim import Claim
@@ -31,7 +31,7 @@ from shared import suppression
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
 from shared.clock import tick
-from shared.telemetry import traces
+from shared.telemetry import metrics, traces
 
 log = structlog.get_logger()
 
@@ -74,8 +74,11 @@ class Delivery:
         backoff: Backoff,
         deadline: float,
         draining: Callable[[], bool],
+        address_hash: Callable[[Claim], str | None] = lambda _: None,
     ) -> None:
-        """`starts` is the start fence; `draining` says whether what has not started goes back."""
+        """`starts` is the start fence; `draining` says whether what has not started goes back; `address_hash` is what
+        stands for an address in logs.
+        """
         self.provider = provider
         self.totals = Totals()
         self._recording = recording
@@ -85,6 +88,7 @@ class Delivery:
         self._backoff = backoff
         self._deadline = deadline
         self._draining = draining
+        self._address_hash = address_hash
 
     async def run(self, running: Running) -> None:
         """Raises nothing but CancelledError."""
@@ -107,7 +111,8 @@ class Delivery:
             return
         if ours:
             self._count(verdict)
-            _log(running, verdict)
+            measured.recorded(running.claim.channel, verdict)
+            self._log(running, verdict)
         else:
             self.lose(running)
 
@@ -116,9 +121,8 @@ class Delivery:
         if not running.lost:
             running.lost = True
             self.totals.claims_lost += 1
-            log.warning(
-                "job.claim_lost", notification_id=str(running.claim.notification_id), attempt=running.claim.number
-            )
+            metrics.LOST.add(1, running.claim.channel)
+            log.warning("job.claim_lost", **self._facts(running))
 
     async def _deliver(self, running: Running) -> Verdict | None:
         """The verdict on a claim; None if it is not ours any more."""
@@ -161,11 +165,9 @@ class Delivery:
                 self.lose(running)
                 return None
             if ticket.entry is Entry.WAITS:
-                log.info(
-                    "job.waiting",
-                    notification_id=str(claim.notification_id),
-                    gate_opens_in_s=round(ticket.opens_in.total_seconds(), 3),
-                )
+                metrics.WAITING.add(1, claim.channel)
+                opens_in = round(ticket.opens_in.total_seconds(), 3)
+                log.info("job.waiting", gate_opens_in_s=opens_in, **self._facts(running))
                 return None
             if ticket.entry is Entry.BUSY:
                 verdict = unstarted(claim.aged())  # it keeps its place, and has waited long enough
@@ -181,7 +183,9 @@ class Delivery:
 
     async def _call(self, running: Running, content: Mapping[str, object]) -> Verdict:
         claim = running.claim
+        began = tick()
         outcome = await attempt(claim, content, self.provider, self._deadline)
+        measured.called(claim, self.provider.name, outcome, began)
         outcome = self._shared.observe(claim, outcome, probe=running.probe)
         running.answer = outcome.answer
         given_up = running.probe is not None or self._shared.open
@@ -200,27 +204,35 @@ class Delivery:
         elif verdict.kind is not None:
             self.totals.unsent += 1
 
+    def _facts(self, running: Running) -> dict[str, object]:
+        claim = running.claim
+        facts: dict[str, object] = {
+            "notification_id": str(claim.notification_id),
+            "attempt": claim.number,
+            "duration_ms": round((tick() - running.since) * 1e3, 1),
+        }
+        if address_hash := self._address_hash(claim):
+            facts["address_hash"] = address_hash
+        return facts
 
-def _log(running: Running, verdict: Verdict) -> None:
-    if isinstance(verdict, Sent) and not log.is_enabled_for(logging.DEBUG):
-        return  # a line for each would be a third of a core
-    facts = {
-        "notification_id": str(running.claim.notification_id),
-        "attempt": running.claim.number,
-        "duration_ms": round((tick() - running.since) * 1e3, 1),
-    }
-    match verdict:
-        case Sent():
-            log.debug("job.sent", **facts)
-        case Ended(reason=None):
-            log.warning("job.expired", **facts)
-        case Ended(reason=reason) if reason in suppression.REASONS:
-            log.info("job.suppressed", reason=reason, **facts)
-        case Ended(reason=reason, code=code):
-            event = "job.dead_letter" if reason == "ATTEMPTS_EXHAUSTED" else "job.fail"
-            log.warning(event, reason=reason, code=code, **facts)
-        case Later(kind=None):
-            log.info("job.released", **facts)
-        case Later(delay=delay, code=code, kind=kind):
-            event = "job.unknown" if kind == UNKNOWN_ATTEMPT else "job.retry"
-            log.info(event, code=code, delay_s=round(delay.total_seconds(), 3), **facts)
+    def _log(self, running: Running, verdict: Verdict) -> None:
+        if isinstance(verdict, Sent) and not log.is_enabled_for(logging.DEBUG):
+            return  # a line for each would be a third of a core
+        facts = self._facts(running)
+        match verdict:
+            case Sent():
+                log.debug("job.sent", **facts)
+            case Ended(reason=None):
+                log.warning("job.expired", **facts)
+            case Ended(reason=reason) if reason in suppression.REASONS:
+                log.info("job.suppressed", reason=reason, **facts)
+            case Ended(reason="ATTEMPTS_EXHAUSTED", code=code):
+                log.warning("job.dead_letter", reason="ATTEMPTS_EXHAUSTED", code=code, **facts)
+            case Ended(reason=reason, code=code):
+                log.warning("job.fail", reason=reason, code=code, **facts)
+            case Later(kind=None):
+                log.info("job.released", **facts)
+            case Later(kind=kind, delay=delay, code=code) if kind == UNKNOWN_ATTEMPT:
+                log.info("job.unknown", code=code, delay_s=round(delay.total_seconds(), 3), **facts)
+            case Later(delay=delay, code=code):
+                log.info("job.retry", code=code, delay_s=round(delay.total_seconds(), 3), **facts)

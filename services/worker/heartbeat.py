@@ -21,6 +21,7 @@ from services.worker.store import LaneLoad, Store
 from shared.batching import Contention
 from shared.errors import DatabaseUnavailable
 from shared.loop import Loop
+from shared.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -107,9 +108,11 @@ class Heartbeat:
             case Open(known, cause):
                 if await self._store.open_breaker(channel, known, cause, self._first_probe, self._worker_id):
                     log.error("breaker.opened", channel=channel, cause=cause)
+                    metrics.BREAKER_CHANGES.add(1, channel, "open")
             case Close(probe):
                 if await self._store.close_breaker(channel, probe.opening, self._worker_id):
                     log.warning("breaker.closed", channel=channel)
+                    metrics.BREAKER_CHANGES.add(1, channel, "closed")
             case DelayProbe(probe):
                 await self._store.delay_probe(channel, probe, self._longest_probe)
             case ReturnProbe(probe):

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 import structlog
 
+from services.worker import measured
 from services.worker.admission import Admission
 from services.worker.claim import Claim
 from services.worker.delivery import RETURN_DELAY, Delivery, Running, Totals
@@ -84,8 +85,11 @@ class Lane:
         backoff: Backoff,
         suspects: SuspectSlot,
         listening: Callable[[], bool],
+        address_hash: Callable[[Claim], str | None] = lambda _: None,
     ) -> None:
-        """`starts` is the start fence; `listening` says whether a wake-up would be heard."""
+        """`starts` is the start fence; `listening` says whether a wake-up would be heard; `address_hash` is what stands
+        for an address in logs.
+        """
         self.settings = settings
         self._shared = shared
         self._gates = gates
@@ -102,6 +106,7 @@ class Lane:
             backoff=backoff,
             deadline=settings.deadline,
             draining=lambda: self._draining,
+            address_hash=address_hash,
         )
         self._running: dict[UUID, Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -240,8 +245,9 @@ class Lane:
 
     async def _claim(self, limit: int, *, low_first: bool) -> list[Claim]:
         # Whoever calls starts what it gets in the same step: nothing is awaited between this slot and its holder.
+        began = tick()
         with self._token() as token, self._suspects.ask() as take_suspect:
-            return await self._store.claim_due(
+            claims = await self._store.claim_due(
                 self.settings.channel,
                 limit=limit,
                 classes=LOW_FIRST if low_first else URGENT_FIRST,
@@ -251,6 +257,8 @@ class Lane:
                 lease=self.settings.lease,
                 take_suspect=take_suspect,
             )
+            measured.claimed(self.settings.channel, len(claims), began)
+            return claims
 
     async def _claim_probe(self) -> list[Claim]:
         with self._token() as token:

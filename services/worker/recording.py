@@ -107,7 +107,7 @@ class Recording:
                 written = await write(records)
             return await fences(self._store, [record.held for record in records], written)
 
-        return GroupCommit(flush, flights=flights, key=lambda record: record.held.notification_id)
+        return GroupCommit(flush, flights=flights, key=lambda record: record.held.notification_id, name=name)
 
     async def _until_answered(self, group: GroupCommit[Record[Kind], Fence], record: Record[Kind]) -> bool:
         repeated = False

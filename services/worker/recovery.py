@@ -7,6 +7,7 @@ from uuid import UUID
 
 import structlog
 
+from services.worker import measured
 from services.worker.claim import ExpiredClaim
 from services.worker.leases import Leases
 from services.worker.outcome import Ended, Later, Verdict, judge_expired
@@ -15,6 +16,7 @@ from shared.backoff import Backoff
 from shared.batching import BadItem
 from shared.errors import DatabaseUnavailable
 from shared.loop import Loop
+from shared.telemetry import metrics
 
 log = structlog.get_logger()
 
@@ -61,7 +63,9 @@ class Recovery:
             self._leases.cut_off()
             return self._interval
         if overdue:
-            log.info("job.expired", count=overdue)
+            log.info("job.expired", count=len(overdue))
+            for channel, reason in overdue:
+                measured.unsent(channel, reason)
             self._on_end()
         return 0 if recovered or overdue else self._interval
 
@@ -88,15 +92,22 @@ class Recovery:
             await _write(store, verdicts)
         for claim, verdict in verdicts:
             self._tell(claim, verdict)
+        if claims:
+            log.warning("jobs.recovered", count=len(claims))
         return len(claims)
 
     def _tell(self, claim: ExpiredClaim, verdict: Verdict) -> None:
-        log.warning(
-            "job.recovered",
-            notification_id=str(claim.notification_id),
-            attempt=claim.number,
-            lost_worker_id=str(claim.worker_id),
-        )
+        facts = {"notification_id": str(claim.notification_id), "attempt": claim.number}
+        log.warning("job.recovered", lost_worker_id=str(claim.worker_id), **facts)
+        match verdict:
+            case Ended(reason=None):
+                log.warning("job.expired", **facts)
+            case Ended(reason="WORKER_LOST"):
+                log.warning("job.dead_letter", reason="WORKER_LOST", **facts)
+            case Ended(reason=reason):
+                log.warning("job.fail", reason=reason, **facts)
+        metrics.RECOVERED.add(1, claim.channel)
+        measured.recorded(claim.channel, verdict)
         if isinstance(verdict, Later):
             self._on_retry(claim.channel, verdict)
         else:

@@ -153,9 +153,10 @@ class Store:
         """Within a transaction, which decides about them. `only` these, if they have expired."""
         return [_expired(row) for row in await self._executor.fetch(sql["lock_expired_claims"], lease, only)]
 
-    async def expire_overdue(self) -> int:
-        """How many were ended."""
-        return len(await self._executor.fetch(sql["expire_overdue"], OVERDUE))
+    async def expire_overdue(self) -> list[tuple[str, str | None]]:
+        """Channel and failure reason of each that was ended."""
+        rows = await self._executor.fetch(sql["expire_overdue"], OVERDUE)
+        return [(row["channel"], row["failure_reason"]) for row in rows]
 
     async def beat(self, worker_id: UUID, phase: str, lanes: Sequence[LaneLoad]) -> list[LaneFacts]:
         """How every lane is, for all workers."""
@@ -228,6 +229,8 @@ def _claim(row: asyncpg.Record, channel: str, token: UUID, asked_at: float) -> C
         tenant_id=row["tenant_id"],
         subscriber=row["subscriber"],
         limited=row["limited"],
+        late_by=row["late_by"],
+        due_at_once=row["due_at_once"],
         granted=row["granted"],
         trace_context=row["trace_context"],
         last_trace_context=row["last_trace_context"],

@@ -15,7 +15,19 @@ from shared.errors import DatabaseUnavailable
 from shared.mending import BEFORE_ALL, mend_gates
 from shared.migrations import MigrationError, migrations, plan
 
-__all__ = ["CHECKS", "Bounds", "Check", "Finding", "as_json", "diagnose", "exit_code", "line", "repair"]
+__all__ = [
+    "CHECKS",
+    "UNMADE",
+    "Bounds",
+    "Check",
+    "Finding",
+    "as_json",
+    "diagnose",
+    "exit_code",
+    "line",
+    "look_all",
+    "repair",
+]
 
 sql = Statements("shared.doctor")
 
@@ -24,6 +36,11 @@ NO_SCHEMA = ("42P01", "3F000")  # SQLSTATE: no such table, no such schema
 
 async def diagnose(executor: Executor, bounds: Bounds) -> list[Finding]:
     return [finding async for finding in _findings(executor, bounds)]
+
+
+async def look_all(executor: Executor, bounds: Bounds) -> list[Finding]:
+    """What a service may look for by its own login: all but the schema and the logins, which are the owner's to see."""
+    return [finding for check in CHECKS for finding in await _or_unmade(check.name, _look(executor, check, bounds))]
 
 
 async def repair(executor: Executor) -> int:

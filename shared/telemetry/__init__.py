@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import UUID
 
-from shared.telemetry import traces
+from shared.telemetry import readers, traces
 from shared.telemetry.environment import disabled, resource
 
 
@@ -18,4 +18,5 @@ async def configured(service: str, instance: UUID) -> AsyncIterator[None]:
         if not disabled():
             about = resource(service, instance)
             await stack.enter_async_context(traces.exported(about))
+            await stack.enter_async_context(readers.exported(about))
         yield

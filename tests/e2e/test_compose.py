@@ -169,6 +169,7 @@ def test_what_waits_waits_for_what_it_needs(composed: Composed) -> None:
         for name, service in composed.items()
     }
     assert conditions["migrate"] == {"postgres": "service_healthy"}
+    assert "log_error_verbosity=terse" in composed["postgres"]["command"]  # its log quotes no rows
     for name in SERVICES:
         assert conditions[name]["migrate"] == "service_completed_successfully"
     waited_for = {other for waits in conditions.values() for other, how in waits.items() if how == "service_healthy"}

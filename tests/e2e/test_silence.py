@@ -1,16 +1,29 @@
-"""No log says who was told what: markers planted in everything personal are in no line of any process."""
+"""No log, span, metric or error says who was told what: markers that are planted in everything personal are in nothing
+that a process tells, nor in PostgreSQL's own log.
+"""
 
 import json
+from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import grpc.aio
 import pytest
 
-from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
+from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc, templates_pb2_grpc
+from sandbox.postgres import DATABASE, SUPERUSER
+from shared.pseudonym import pseudonym
+from shared.telemetry import metrics
 from tests.e2e.conftest import Up, up
+from tests.telemetry import Otlp
+from tests.templates import put
 from tests.waiting import eventually
 
-MARKERS = ("mk-subject", "mk-body", "mk-key", "mk-label", "mk-reference", "mk-header", "mk-name", "mk-local")
+MARKERS = (
+    *("mk-subject", "mk-body", "mk-key", "mk-label", "mk-reference", "mk-header", "mk-name", "mk-local"),
+    *("mk-template", "mk-value"),
+)
 WRONG_KEY = "nq_0123456789ab_" + "c0ffee" * 10 + "c0ff"
 ENDS = {
     "sent": "mk-local-sent@example.com",
@@ -20,6 +33,13 @@ ENDS = {
 
 # One whose first answer is lost, and one that is refused.
 NUMBERS = ("+12025550191", "+15005550001")
+
+EVERYTHING = {
+    "NOTIFYQUEUE_LOG_LEVEL": "DEBUG",
+    "SANDBOX_LOG_LEVEL": "DEBUG",
+    "OTEL_TRACES_EXPORTER": "otlp",
+    "OTEL_METRICS_EXPORTER": "otlp",
+}
 
 Credentials = tuple[tuple[str, str], ...]
 
@@ -51,21 +71,62 @@ def on_other_channels() -> list[scheduler_pb2.ScheduleNotificationRequest]:
     return [*texts, *pushes]
 
 
-async def provoke(stub: scheduler_pb2_grpc.SchedulerStub, credentials: Credentials) -> None:
-    """What is refused at the door, and what is asked for twice."""
+async def from_a_template(
+    channel: grpc.aio.Channel, credentials: Credentials
+) -> scheduler_pb2.ScheduleNotificationRequest:
+    """A request for a mail from one that is put before."""
+    await templates_pb2_grpc.TemplatesStub(channel).PutTemplate(
+        put(name="greeting", en={"email": {"subject": "mk-template {{ name }}", "text": "mk-template {{ name }}"}}),
+        metadata=credentials,
+    )
+    return scheduler_pb2.ScheduleNotificationRequest(
+        idempotency_key="mk-key-template",
+        address="mk-local-template@example.com",
+        template=notification_pb2.TemplateContent(
+            template="greeting", channel=notification_pb2.CHANNEL_EMAIL, variables_json='{"name": "mk-value"}'
+        ),
+    )
+
+
+async def refuse(state: Path) -> None:
+    """What PostgreSQL refuses, with a row that it would quote."""
+    port = (state / "postgres" / "postmaster.pid").read_text().splitlines()[3]
+    password = (state / "postgres.password").read_text()
+    owner = await asyncpg.connect(f"postgresql://{SUPERUSER}:{password}@127.0.0.1:{port}/{DATABASE}")
+    insert = (
+        "INSERT INTO notifyqueue.notifications (tenant_id, idempotency_key, fingerprint, channel, address, priority, "
+        "max_attempts, due_at, next_attempt_at) VALUES ('default', $1, '', 'EMAIL', $2, $3, 5, now(), now())"
+    )
+    for key, priority in (("mk-key-sent", 2), ("mk-key-new", 9)):  # one that is there; one that fails a CHECK
+        with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+            await owner.execute(insert, key, "mk-local-sent@example.com", priority)
+    await owner.close()
+
+
+async def provoke(
+    stub: scheduler_pb2_grpc.SchedulerStub,
+    credentials: Credentials,
+    templated: scheduler_pb2.ScheduleNotificationRequest,
+) -> list[str]:
+    """What is refused at the door, and what is asked for twice. Answers all that callers were told."""
     bad = request("bad", "mk-local")
-    for strange in ("mk-key", f"Bearer {WRONG_KEY}"):
-        with pytest.raises(grpc.aio.AioRpcError):
-            await stub.ScheduleNotification(bad, metadata=(("authorization", strange),))
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await stub.ScheduleNotification(bad, metadata=credentials)
-    assert not any(marker in str(refused.value.details()) for marker in MARKERS)
-    other = request("sent", "mk-local-other@example.com")
-    with pytest.raises(grpc.aio.AioRpcError):
-        await stub.ScheduleNotification(other, metadata=credentials)
+    unrendered = scheduler_pb2.ScheduleNotificationRequest()
+    unrendered.CopyFrom(templated)
+    unrendered.idempotency_key, unrendered.template.variables_json = "mk-key-unrendered", '{"mk-value": "mk-value"}'
     page = scheduler_pb2.ListNotificationsRequest(page_token="mk-key")
-    with pytest.raises(grpc.aio.AioRpcError):
-        await stub.ListNotifications(page, metadata=credentials)
+    strange = [(("authorization", value),) for value in ("mk-key", f"Bearer {WRONG_KEY}")]
+    other = request("sent", "mk-local-other@example.com")
+    calls: list[Awaitable[object]] = [
+        *(stub.ScheduleNotification(bad, metadata=metadata) for metadata in (*strange, credentials)),
+        *(stub.ScheduleNotification(asked, metadata=credentials) for asked in (other, unrendered)),
+        stub.ListNotifications(page, metadata=credentials),
+    ]
+    told = []
+    for call in calls:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call
+        told.append(f"{refused.value.details()} {refused.value.trailing_metadata()}")
+    return told
 
 
 async def all_ended(stub: scheduler_pb2_grpc.SchedulerStub, credentials: Credentials) -> bool:
@@ -80,24 +141,47 @@ def lines(running: Up) -> list[str]:
     return [line for log in running.state.glob("*.log") for line in log.read_text().splitlines()]
 
 
-async def test_no_log_carries_content_address_key_label_or_reference(state: Path) -> None:
-    async with up(state, {"NOTIFYQUEUE_LOG_LEVEL": "DEBUG", "SANDBOX_LOG_LEVEL": "DEBUG"}) as running:
+async def test_nothing_that_is_told_carries_content_address_key_label_or_reference(state: Path) -> None:
+    async with Otlp() as otlp, up(state, EVERYTHING | {"OTEL_EXPORTER_OTLP_ENDPOINT": otlp.endpoint}) as running:
         async with grpc.aio.insecure_channel(running.address("scheduler")) as channel:
             stub = scheduler_pb2_grpc.SchedulerStub(channel)
             for name, address in ENDS.items():
                 await stub.ScheduleNotification(request(name, address), metadata=running.credentials)
             for other in on_other_channels():
                 await stub.ScheduleNotification(other, metadata=running.credentials)
-            await provoke(stub, running.credentials)
+            templated = await from_a_template(channel, running.credentials)
+            await stub.ScheduleNotification(templated, metadata=running.credentials)
+            told = await provoke(stub, running.credentials, templated)
             await eventually(lambda: all_ended(stub, running.credentials), within=60)
+        await refuse(state)
         assert await running.interrupt() == 0
         logged = lines(running)
         assert any("job.sent" in line for line in logged)
         assert any("job.fail" in line for line in logged)
         assert any("job.retry" in line for line in logged)
         assert any("webhook.delivered" in line for line in logged)
+        assert any("notifications_idempotency_key" in line for line in logged), "PostgreSQL's own log is among them"
         kept = [(state / name).read_text() for name in ("secret_key", "webhook_secret", "key", "platform_key")]
         account = json.loads((state / "service_account.json").read_text())
         kept += account["private_key"].splitlines()[1:2]
         secrets = [*kept, WRONG_KEY, *(key.rpartition("_")[2] for key in (*kept[2:4], WRONG_KEY))]
-        assert not [line for line in logged if any(word in line for word in (*MARKERS, *NUMBERS, *secrets))]
+        said = [*logged, *told, *map(repr, (*otlp.traces, *otlp.metrics))]
+        assert not [line for line in said if any(word in line for word in (*MARKERS, *NUMBERS, *secrets))]
+
+        mine = pseudonym(kept[0].strip().encode(), "default", "EMAIL", ENDS["sent"])
+        (sent,) = [line for line in map(json_of, logged) if line.get("address_hash") == mine]
+        assert (sent["event"], len(sent["trace_id"])) == ("job.sent", 32)
+        assert all("request_id" in line for line in map(json_of, logged) if line.get("event") == "rpc.done")
+        spans = b"".join(otlp.traces)
+        assert all(name in spans for name in (b"Scheduler/ScheduleNotification", b"deliver EMAIL", b"send mail"))
+        moved = (metrics.RPC_TIME, metrics.OUTCOMES, metrics.WEBHOOKS, metrics.DEPTH)
+        assert {metric.name for metric in moved} <= otlp.measured()
+
+
+def json_of(line: str) -> dict[str, Any]:
+    """Empty where it is none."""
+    try:
+        found = json.loads(line)
+    except json.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}

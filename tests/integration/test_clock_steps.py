@@ -71,7 +71,7 @@ async def test_a_lease_is_not_over_sooner_and_what_is_not_due_is_not_due(
     async with store.transaction() as transaction:
         assert await transaction.lock_expired_claims(timedelta()) == []
     assert await claim(store) == 0
-    assert await store.expire_overdue() == 0
+    assert await store.expire_overdue() == []
     due = await store.read_next_due("EMAIL", suspects=True)
     assert due is not None
     assert 5 < due <= 6

@@ -237,6 +237,7 @@ SCHEDULER: Mapping[str, Args] = {
     "put_suppression": always(T, "EMAIL", "grown7", None, "", "BOUNCED", "key:1"),
     "put_subscriber": always(T, "grown7", "a@example.com", None, None, "de", None),
     "read_changed": lambda known: [known.pending, [1] * len(known.pending)],
+    "read_gauges": always(10_000),
     "read_history": lambda known: [known.pending[0]],
     "read_lane_stats": always(T),
     "read_lanes": always(),
@@ -353,6 +354,7 @@ MORE_SCANS = {
     "merge_totals": {"status_deltas"},
     "read_totals": {"status_deltas"},
     "read_webhook_stats": {"webhook_deliveries"},
+    "read_gauges": {"webhook_deliveries", "pg_database"},
 }
 
 

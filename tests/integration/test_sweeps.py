@@ -46,7 +46,7 @@ class Flaky(WorkerStore):
         yield
         self._cut_off = False
 
-    async def expire_overdue(self) -> int:
+    async def expire_overdue(self) -> list[tuple[str, str | None]]:
         if self._cut_off:
             raise DatabaseUnavailable
         return await super().expire_overdue()

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -53,7 +54,7 @@ class Planes:
             await self.land()
 
 
-def commit(planes: Planes, *, flights: int = 1, **limits: int) -> GroupCommit[Item, str]:
+def commit(planes: Planes, *, flights: int = 1, **limits: Any) -> GroupCommit[Item, str]:
     return GroupCommit(planes.flush, flights=asyncio.Semaphore(flights), key=key, size=lambda item: item.size, **limits)
 
 

@@ -61,7 +61,7 @@ class Turnstile:
         self.opened.append(limit)
         return self._called
 
-    async def record(self, claim: Claim, verdict: Verdict) -> bool:
+    async def record(self, claim: Claim, verdict: Verdict, *, trace: object = None) -> bool:
         assert not self.left
         self.recorded.append(verdict)
         return True

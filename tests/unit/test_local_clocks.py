@@ -31,6 +31,7 @@ ALLOWED = {
     "services/worker/providers/mail.py": "the Date of a mail, which says when its sender wrote it",
     "services/worker/providers/fcm_tokens.py": "when an assertion was made, which Google compares with its own time",
     "shared/telemetry/spans.py": "when a span began, for who looks at it beside those of other machines",
+    "shared/telemetry/readers.py": "since when values are counted, and when they were looked at, for the same",
 }
 
 

@@ -1,18 +1,23 @@
 """What stands in a log line, and what never does."""
 
+import ast
 import asyncio
 import io
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import asyncpg
 import pytest
 import structlog
+from opentelemetry import trace
 
-from shared import logs
+from shared import admin, logs
+from shared.pseudonym import pseudonym
 
 SECRET = "hunter2"
 
@@ -235,3 +240,112 @@ async def test_what_asyncio_finds_at_fault_is_heard_without_its_words(lines: Lin
     text = lines.text()
     assert SECRET not in text
     assert json.loads(text)["logger"] == "asyncio"
+
+
+# --- which fields, which events
+
+SOURCES = [file for part in ("services", "shared", "sandbox") for file in sorted((logs.ROOT / part).rglob("*.py"))]
+LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}
+NAME = re.compile(r"[a-z_]+\.[a-z_]+")
+
+# As the first version of all this called them, and what took the place of two.
+SEED = {
+    *("job.sent", "job.retry", "job.dead_letter", "job.fail", "job.released", "job.claim_lost", "job.cancelled"),
+    *("job.redriven", "jobs.recovered", "jobs.redriven", "worker.drained", "webhook.failed"),
+}
+REPLACED = {"job.rate_limited": "job.waiting", "worker.poll_failed": "loop.failed"}
+
+
+def calls() -> Iterator[tuple[str, ast.Call]]:
+    """What is logged by our own code."""
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            match node.func:
+                case ast.Attribute(value=ast.Name(id="log"), attr=level) if level in LEVELS:
+                    yield f"{file.relative_to(logs.ROOT)}:{node.lineno}", node
+                case ast.Name(id="write") if node.keywords:  # a level that was chosen before
+                    yield f"{file.relative_to(logs.ROOT)}:{node.lineno}", node
+
+
+def events(call: ast.Call) -> list[str]:
+    """The names that it may log; none where they are not written down there."""
+    arguments = call.args[1:] if isinstance(call.func, ast.Attribute) and call.func.attr == "log" else call.args
+    match arguments:
+        case [ast.Constant(value=str(name))]:
+            return [name]
+        case [ast.IfExp(body=ast.Constant(value=str(one)), orelse=ast.Constant(value=str(other)))]:
+            return [one, other]
+        case _:
+            return []
+
+
+def test_every_event_has_a_name_that_is_written_down_and_takes_nothing_from_elsewhere() -> None:
+    assert len(list(calls())) > 70
+    assert [place for place, call in calls() if not events(call)] == []
+    assert {name for _, call in calls() for name in events(call) if not NAME.fullmatch(name)} == set()
+
+
+def test_every_field_that_is_named_where_it_is_logged_is_listed() -> None:
+    named = {(place, word.arg) for place, call in calls() for word in call.keywords if word.arg}
+    assert {(place, name) for place, name in named if name not in logs.FIELDS | {"exc_info"}} == set()
+
+
+def test_the_events_are_called_as_they_always_were() -> None:
+    logged = {name for _, call in calls() for name in events(call)}
+    assert SEED - logged == set()
+    assert {*REPLACED.values()} <= logged
+    assert not logged & REPLACED.keys()
+
+
+def test_a_field_that_is_not_listed_is_left_out_and_in_tests_is_a_fault(lines: Lines) -> None:
+    ours().info("job.sent", attempt=1, address=SECRET, **{SECRET: 1})
+    assert SECRET not in lines.text()
+    assert lines.one()["attempt"] == 1
+    with pytest.raises(logs.FieldUnlisted, match=r"^address$"):
+        logs.all_listed(None, "info", {"event": "job.sent", "address": SECRET})
+
+
+def test_support_finds_an_address_in_the_logs_by_what_its_owner_command_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    secret = "a secret key for tests, 32 characters"
+    asked = ["fingerprint", "--tenant", "default", "--channel", "email"]
+    assert admin.main([*asked, "a@example.com"]) == 1
+    assert "set NOTIFYQUEUE_SECRET_KEY" in capsys.readouterr().err
+    monkeypatch.setenv("NOTIFYQUEUE_SECRET_KEY", secret)
+    assert admin.main([*asked, "A@Example.com"]) == 0
+    said = capsys.readouterr().out
+    assert said == f"{pseudonym(secret.encode(), 'default', 'EMAIL', 'a@example.com')}\n"
+    (tmp_path / "key").write_text(f"{secret}\n")
+    monkeypatch.setenv("NOTIFYQUEUE_SECRET_KEY_FILE", str(tmp_path / "key"))
+    assert admin.main([*asked, "a@example.com"]) == 0
+    assert capsys.readouterr().out == said
+
+
+def test_a_line_names_the_trace_that_it_belongs_to(lines: Lines) -> None:
+    context = trace.SpanContext(0xA1, 0xB2, is_remote=False)
+    with trace.use_span(trace.NonRecordingSpan(context)):
+        ours().info("job.sent")
+    ours().info("job.sent")
+    within, without = lines.read()
+    assert (within["trace_id"], within["span_id"]) == (f"{0xA1:032x}", f"{0xB2:016x}")
+    assert "trace_id" not in without
+
+
+def test_on_a_terminal_it_is_lines_for_people_with_the_same_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, stream = structlog.get_config(), io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        logs.configure("test", "INFO")
+    ours().error("job.fail", attempt=3, address=SECRET, exc_info=fail(ValueError(SECRET)))
+    structlog.configure(**before)
+    text = stream.getvalue()
+    assert text.count("\n") == 1
+    assert "job.fail" in text
+    assert "attempt" in text
+    assert "ValueError" in text
+    assert SECRET not in text
+    assert not text.startswith("{")

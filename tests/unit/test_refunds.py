@@ -156,7 +156,7 @@ class Surroundings:
         self.asked = True
         return Ticket(self.case.entry, good_until=tick() + 60)
 
-    async def record(self, claim: Claim, verdict: Verdict) -> bool:
+    async def record(self, claim: Claim, verdict: Verdict, *, trace: object = None) -> bool:
         self.verdicts.append(verdict)
         return True
 

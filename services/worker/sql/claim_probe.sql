@@ -30,6 +30,8 @@ LEFT JOIN notifyqueue.notification_contents AS c ON c.notification_id = taken.id
 WHERE n.id = taken.id AND n.status = 'PENDING'
 RETURNING n.id, n.address, n.attempt_count, n.max_attempts, n.at_most_once, n.reconciliation_granted,
   n.maybe_delivered, n.expiries, n.expire_at - now() AS time_left, c.content, n.tenant_id, n.subscriber, n.granted,
+  extract(epoch FROM now() - greatest(n.next_attempt_at, n.created_at))::float8 AS late_by,
+  n.next_attempt_at <= n.created_at AS due_at_once,
   n.trace_context, n.last_trace_context, n.created_at > now() - interval '15 minutes' AS recent,
   (SELECT t.recipient_limit IS NOT NULL FROM notifyqueue.tenants AS t WHERE t.id = n.tenant_id) AS limited,
   ARRAY(

@@ -15,4 +15,4 @@ SET status = CASE WHEN n.maybe_delivered THEN 'FAILED' ELSE 'EXPIRED' END,
   finished_at = now(), waiting = false, granted = false, revision = n.revision + 1
 FROM overdue
 WHERE n.id = overdue.id AND n.status = 'PENDING'
-RETURNING n.id
+RETURNING n.channel, n.failure_reason

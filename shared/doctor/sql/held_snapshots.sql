@@ -8,7 +8,8 @@ FROM (
   SELECT 'session' AS kind, a.pid::text AS id, a.xact_start AS since,
     greatest(age(a.backend_xmin), age(a.backend_xid)) AS xids
   FROM pg_catalog.pg_stat_activity AS a
-  WHERE a.backend_type NOT LIKE 'autovacuum%' AND num_nonnulls(a.backend_xmin, a.backend_xid) > 0
+  WHERE a.usesysid IS NOT NULL  -- autovacuum's has nobody, and holds nothing back; of others' sessions the type is hidden
+    AND num_nonnulls(a.backend_xmin, a.backend_xid) > 0
     AND (a.datname = current_database() OR a.datname IS NULL)
   UNION ALL
   SELECT 'prepared transaction', p.transaction::text, p.prepared, age(p.transaction)
