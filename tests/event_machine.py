@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from services.scheduler import changes
-from services.scheduler.accept import candidate
 from services.scheduler.changes import By, Wish
+from services.scheduler.judging import candidate
 from services.scheduler.notification import Request
 from services.worker.claim import Claim, Recipient
 from services.worker.lane import LOW_FIRST, URGENT_FIRST

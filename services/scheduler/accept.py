@@ -6,133 +6,49 @@ promised and recorded: the row is the queue entry, and the answer is given when 
 A caller's request passes `validation` alone, so that a bad one costs nobody else anything. Then it joins a group:
 A  one read without locks: is its key known? Who is its subscriber? Is its address suppressed? What are the tenant's
    bounds, what has it used of its limit, and what time is it?
-B  pure: a known key is a replay, or reused; a new request is judged by the database's clock, the tenant's region, its
-   subscriber's address, who must not be sent to, by the limit, so that whoever is refused for anything else spends
-   nothing, and last a template is rendered, so that whoever is refused costs no work.
+B  pure (`judging`): a known key is a replay, or reused; a new request is judged by the database's clock, the tenant's
+   region, its subscriber's address, who must not be sent to, by the limit, so that whoever is refused for anything else
+   spends nothing, and last a template is rendered, so that whoever is refused costs no work.
 C  one write: what passed goes in where its key is still free. Whoever lost that race is read again, from A.
    Where a tenant has a limit or a quota, it is one transaction that holds the tenants' buckets: A and B again, for
    somebody may have been before us, with what is PENDING counted where a quota seems to be full; then the write, and
-   what really went in is charged. Whose bucket somebody holds for long is sent
-   back, and the others' requests go in without it.
+   what really went in is charged. Whose bucket somebody holds for long is sent back, and the others' requests go in
+   without it.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
-from opentelemetry.trace import SpanContext
-
 from services.scheduler import destination
-from services.scheduler.destination import Person, Pseudonyms
-from services.scheduler.fingerprint import fingerprint
-from services.scheduler.limits import Bucket, Limit, Quota, charges, refusals
+from services.scheduler.destination import Pseudonyms
+from services.scheduler.judging import (
+    Accepted,
+    Answer,
+    Candidate,
+    Facts,
+    Key,
+    buckets,
+    limited_tenants,
+    quotas,
+    sort_out,
+)
+from services.scheduler.limits import charges
 from services.scheduler.notification import Notification, Request, TemplateUse
 from services.scheduler.templates import Rendered, VersionRef
-from services.scheduler.times import judge_times
-from shared import suppression
 from shared.batching import Contention
 from shared.errors import (
-    AddressSuppressed,
     ApiError,
     DatabaseUnavailable,
-    IdempotencyKeyReused,
-    RecipientOptedOut,
-    RequestInvalid,
-    ResourceNotFound,
     ServerOverloaded,
-    Violation,
 )
 from shared.telemetry import metrics
 
-Key = tuple[str, str]  # tenant, idempotency key
-
 MAX_ROUNDS = 3
-RENDERED = 8 * 1024  # bytes that a template is taken to come to, before it is known: more than most
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The notification that already stands under a key."""
-
-    notification_id: UUID
-    fingerprint: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What A found for one request."""
-
-    known: Known | None
-    now: datetime
-    horizon: timedelta
-    past_grace: timedelta
-    region: str | None = None
-    suppressed_by: Sequence[str] = ()
-    """The sources of what suppresses the address or the subscriber for the category."""
-    limit: Limit | None = None
-    empty_at: datetime | None = None
-    """Of the bucket; None where the tenant has none yet, or needs none."""
-    template: VersionRef | None = None
-    """The version that the request means; None where there is none, or it names no template."""
-    pending_quota: int | None = None
-    pending: int = 0
-    """Of the bucket, as the next."""
-    counted_at: datetime | None = None
-    person: Person | None = None
-    """The subscriber whom it names; None where there is none."""
-
-    @property
-    def bucket(self) -> Bucket | None:
-        return Bucket(self.limit, self.now, self.empty_at or self.now) if self.limit else None
-
-    @property
-    def quota(self) -> Quota | None:
-        return Quota(self.pending_quota, self.now, self.pending, self.counted_at) if self.pending_quota else None
-
-
-@dataclass(slots=True)
-class Fate:
-    """What has become of one request, over all that its group is sent, and sent again."""
-
-    ours: bool = False
-    """It was written, or may have been: found later, it is no replay."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A request that may be written down."""
-
-    request: Request
-    fingerprint: bytes
-    rendered: Rendered | None = None
-    """What its template was rendered to, once it was."""
-    trace: SpanContext | None = field(default=None, compare=False, repr=False)
-    """The span that asks for it."""
-    fate: Fate = field(default_factory=Fate, compare=False, repr=False)
-
-    @property
-    def content(self) -> Mapping[str, object]:
-        return self.rendered.content if self.rendered else self.request.content
-
-    @property
-    def size(self) -> int:
-        """Bytes of what may be long, of which a group carries a bounded number."""
-        request = self.request
-        variables, to_come = (request.template.variables, RENDERED) if request.template else ("", 0)
-        return to_come + len(f"{request.address}{request.content}{request.labels}{variables}".encode())
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    notification: Notification
-    replayed: bool
-
-
-Answer = Accepted | ApiError
 
 
 class BucketHeld(Contention):
@@ -213,7 +129,7 @@ class Accept:
         if known:
             answers |= await self._find(known, {one.request.key for one in group if one.fate.ours})
         if new:
-            limited = _limited(new, facts)
+            limited = limited_tenants(new, facts)
             answers |= await (self._write_limited(new, limited) if limited else self._write(new))
         return answers
 
@@ -240,7 +156,7 @@ class Accept:
         """Step B, with what is new rendered. Whose template fails has taken nobody's place under the limit."""
         failed: dict[Key, Answer] = {}
         while True:
-            new, known, answers = _sort_out([one for one in group if one.request.key not in failed], facts)
+            new, known, answers = sort_out([one for one in group if one.request.key not in failed], facts)
             rendered = await self._render(new, facts)
             group = [_with(rendered.get(one.request.key), one) for one in group]
             wrong = {key: answer for key, answer in rendered.items() if isinstance(answer, ApiError)}
@@ -284,15 +200,15 @@ class Accept:
                 held = await store.lock_buckets(sorted(limited), pass_held=pass_held)
                 facts = await store.look_up_keys([candidate.request for candidate in new])
                 facts = await _counted(store, new, facts, held)
-                still_new, _, answers = _sort_out(new, facts)
-                now_limited = _limited(still_new, facts)
+                still_new, _, answers = sort_out(new, facts)
+                now_limited = limited_tenants(still_new, facts)
                 admitted = [
                     one for one in still_new if one.request.tenant in held or one.request.tenant not in now_limited
                 ]
                 inserted = await store.insert_notifications(admitted, self._max_attempts) if admitted else {}
                 if went_in := Counter(tenant for tenant, _ in inserted if tenant in now_limited):
-                    more = {tenant: went_in[tenant] for tenant in _quotas(now_limited) if tenant in went_in}
-                    await store.charge_buckets(charges(went_in.elements(), _buckets(now_limited)), more)
+                    more = {tenant: went_in[tenant] for tenant in quotas(now_limited) if tenant in went_in}
+                    await store.charge_buckets(charges(went_in.elements(), buckets(now_limited)), more)
                 written = inserted  # also where the answer to the commit is lost
         finally:
             _own(new, written.keys())
@@ -319,8 +235,8 @@ async def _counted(
 ) -> Mapping[Key, Facts]:
     """With what is PENDING counted, of those whose quota it is needed for, and whose bucket is held."""
     wanted = Counter(one.request.tenant for one in new if not facts[one.request.key].known)
-    quotas = _quotas(_limited(new, facts))
-    due = {tenant: quotas[tenant].most for tenant in held & quotas.keys() if quotas[tenant].is_unclear(wanted[tenant])}
+    theirs = quotas(limited_tenants(new, facts))
+    due = {tenant: theirs[tenant].most for tenant in held & theirs.keys() if theirs[tenant].is_unclear(wanted[tenant])}
     if not due:
         return facts
     counts = await store.count_pending(due)
@@ -328,10 +244,6 @@ async def _counted(
         (tenant, key): replace(found, pending=counts[tenant], counted_at=found.now) if tenant in counts else found
         for (tenant, key), found in facts.items()
     }
-
-
-def candidate(request: Request) -> Candidate:
-    return Candidate(request, fingerprint(request))
 
 
 def _with(rendered: Rendered | ApiError | None, candidate: Candidate) -> Candidate:
@@ -346,82 +258,6 @@ def _own(new: Iterable[Candidate], written: Set[Key]) -> None:
 
 def _for(request: Request, candidate: Candidate) -> Candidate:
     return candidate if request is candidate.request else replace(candidate, request=request)
-
-
-def _sort_out(
-    group: Sequence[Candidate], facts: Mapping[Key, Facts]
-) -> tuple[list[Candidate], dict[Key, UUID], dict[Key, Answer]]:
-    """Step B: what is to be written, what is a replay, and who is refused."""
-    new: list[Candidate] = []
-    replays: dict[Key, UUID] = {}
-    refused: dict[Key, Answer] = {}
-    for candidate in group:
-        key = candidate.request.key
-        known = facts[key].known
-        if known is None:
-            if refusal := _judge(candidate, facts[key]):
-                refused[key] = refusal
-            else:
-                new.append(candidate)
-        elif known.fingerprint == candidate.fingerprint:
-            replays[key] = known.notification_id
-        else:
-            refused[key] = IdempotencyKeyReused(known.notification_id)
-    passed, over = _within_limits(new, facts)
-    return passed, replays, refused | over
-
-
-def _judge(candidate: Candidate, facts: Facts) -> ApiError | None:
-    """Why a new request is refused, whatever its tenant has used of its limit."""
-    request = candidate.request
-    violations = destination.unlocated(request, facts.region) + judge_times(request.due, request.expiry, facts)
-    if violations:
-        return RequestInvalid(violations)
-    if refusal := destination.unaddressed(request, facts.person):
-        return refusal
-    match suppression.reason(facts.suppressed_by):
-        case None:
-            return None if candidate.rendered else _judge_template(request, facts)
-        case suppression.OPTED_OUT:
-            return RecipientOptedOut()
-        case _:
-            return AddressSuppressed()
-
-
-def _judge_template(request: Request, facts: Facts) -> ApiError | None:
-    if request.template is None:
-        return None
-    if facts.template is None:
-        return ResourceNotFound("template")
-    if facts.template.channel != request.channel:
-        return RequestInvalid([Violation("template.channel", "is not the template's")])
-    return None
-
-
-def _within_limits(new: Sequence[Candidate], facts: Mapping[Key, Facts]) -> tuple[list[Candidate], dict[Key, ApiError]]:
-    """Of new requests in the order in which they came, those that go in, and the others."""
-    limited = _limited(new, facts)
-    if not limited:
-        return list(new), {}
-    found = refusals([candidate.request.tenant for candidate in new], _buckets(limited), _quotas(limited))
-    over = {one.request.key: refusal for one, refusal in zip(new, found, strict=True) if refusal}
-    return [one for one in new if one.request.key not in over], over
-
-
-def _buckets(limited: Mapping[str, Facts]) -> dict[str, Bucket]:
-    """By tenant; of those that have a limit."""
-    return {tenant: bucket for tenant, found in limited.items() if (bucket := found.bucket)}
-
-
-def _quotas(limited: Mapping[str, Facts]) -> dict[str, Quota]:
-    """Likewise."""
-    return {tenant: quota for tenant, found in limited.items() if (quota := found.quota)}
-
-
-def _limited(new: Sequence[Candidate], facts: Mapping[Key, Facts]) -> dict[str, Facts]:
-    """What was found of the tenants that have a limit or a quota."""
-    found = ((candidate.request.tenant, facts[candidate.request.key]) for candidate in new)
-    return {tenant: facts for tenant, facts in found if facts.limit or facts.pending_quota}
 
 
 def _accepted(written: Mapping[Key, Notification]) -> dict[Key, Answer]:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from services.scheduler import accept
+from services.scheduler import judging
 from shared.batching import Contention
 from shared.errors import ApiError, DatabaseUnavailable, RequestInvalid, Violation
 
@@ -31,11 +31,11 @@ class Repetitions:
     On its own it would have to wait for the one before it, and a thousand of them would be a thousand flights.
     """
 
-    def __init__(self, submit: Callable[[accept.Candidate], Awaitable[accept.Accepted]]) -> None:
+    def __init__(self, submit: Callable[[judging.Candidate], Awaitable[judging.Accepted]]) -> None:
         self._submit = submit
-        self._first: dict[tuple[accept.Key, bytes], asyncio.Future[accept.Accepted | Exception]] = {}
+        self._first: dict[tuple[judging.Key, bytes], asyncio.Future[judging.Accepted | Exception]] = {}
 
-    async def accept(self, candidate: accept.Candidate) -> accept.Accepted:
+    async def accept(self, candidate: judging.Candidate) -> judging.Accepted:
         same = candidate.request.key, candidate.fingerprint
         if first := self._first.get(same):
             return replace(_raised(await first), replayed=True)

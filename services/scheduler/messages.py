@@ -10,12 +10,12 @@ from google.rpc import error_details_pb2
 
 from notifyqueue.v1 import errors_pb2, notification_pb2, scheduler_pb2
 from services.scheduler import redrives
-from services.scheduler.accept import Accepted
 from services.scheduler.addresses import CANONICAL
 from services.scheduler.bulk import Order, Report, limit_of
 from services.scheduler.changes import Wish
 from services.scheduler.contents import CHANNELS, Parts
 from services.scheduler.faults import Faults
+from services.scheduler.judging import Accepted
 from services.scheduler.listing import Filter
 from services.scheduler.notification import HistoryEntry, Notification
 from services.scheduler.statistics import Count

@@ -7,10 +7,10 @@ from functools import partial
 
 from notifyqueue.v1 import scheduler_pb2, scheduler_pb2_grpc
 from services.scheduler import (
-    accept,
     batch,
     bulk,
     changes,
+    judging,
     lanes,
     listing,
     messages,
@@ -41,7 +41,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
     def __init__(
         self,
         store: Store,
-        accepting: GroupCommit[accept.Candidate, accept.Answer],
+        accepting: GroupCommit[judging.Candidate, judging.Answer],
         rescheduling: changes.Rescheduling,
         redriving: redrives.Redriving,
         pages: Pages,
@@ -80,7 +80,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         batch.check_count(len(request.requests))
         repetitions = batch.Repetitions(self._submit)
 
-        async def accept_item(item: scheduler_pb2.ScheduleNotificationRequest) -> accept.Accepted:
+        async def accept_item(item: scheduler_pb2.ScheduleNotificationRequest) -> judging.Accepted:
             wire.check_size(item.ByteSize())  # of a call of its own, a layer does both
             shape.check(item)
             return await repetitions.accept(_candidate(item))
@@ -88,7 +88,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
         answers = await batch.answer_all(accept_item, request.requests, partial(told, current_call.get()))
         return scheduler_pb2.BatchScheduleNotificationsResponse(results=map(messages.batch_result, answers))
 
-    async def _submit(self, candidate: accept.Candidate) -> accept.Accepted:
+    async def _submit(self, candidate: judging.Candidate) -> judging.Accepted:
         with spans.send(candidate.request.channel) as span:
             if trace := traces.context(span):
                 candidate = replace(candidate, trace=trace)
@@ -226,9 +226,9 @@ def service(servicer: Scheduler) -> Service:
     return Service(NAME, lambda server: scheduler_pb2_grpc.add_SchedulerServicer_to_server(servicer, server))
 
 
-def _candidate(request: scheduler_pb2.ScheduleNotificationRequest) -> accept.Candidate:
+def _candidate(request: scheduler_pb2.ScheduleNotificationRequest) -> judging.Candidate:
     """Raises RequestInvalid."""
-    return accept.candidate(validation.check(messages.draft(_tenant(), request)))
+    return judging.candidate(validation.check(messages.draft(_tenant(), request)))
 
 
 def _tenant() -> str:

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import asyncpg
 
-from services.scheduler.accept import Candidate, Facts, Key, Known
 from services.scheduler.bulk import Ended
 from services.scheduler.changes import By, Schedule
 from services.scheduler.destination import Person
+from services.scheduler.judging import Candidate, Facts, Key, Known
 from services.scheduler.lanes import Lane, LiveLane, LiveWorker, OpenBreaker, Pause
 from services.scheduler.limits import Limit
 from services.scheduler.listing import Filter, Scan, leading

@@ -11,8 +11,9 @@ from itertools import chain
 import grpc.aio
 import pytest
 
-from services.scheduler.accept import Accept, Accepted, Answer, Candidate, candidate
+from services.scheduler.accept import Accept
 from services.scheduler.accept_store import AcceptStore
+from services.scheduler.judging import Accepted, Answer, Candidate, candidate
 from services.scheduler.notification import Request
 from shared.database import Database
 from shared.errors import IdempotencyKeyReused, TenantLimitExceeded

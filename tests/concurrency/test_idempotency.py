@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from notifyqueue.v1 import scheduler_pb2, scheduler_pb2_grpc
 from services.scheduler import __main__ as scheduler_process
-from services.scheduler.accept import candidate
+from services.scheduler.judging import candidate
 from services.scheduler.notification import Request
 from services.scheduler.settings import Settings
 from services.scheduler.store import Store

@@ -15,8 +15,9 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
-from services.scheduler.accept import Accept, Accepted, candidate
+from services.scheduler.accept import Accept
 from services.scheduler.accept_store import AcceptStore
+from services.scheduler.judging import Accepted, candidate
 from services.scheduler.notification import Request
 from services.worker.store import Store as WorkerStore
 from shared.database import Database

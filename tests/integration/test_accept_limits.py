@@ -13,8 +13,9 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from notifyqueue.v1 import errors_pb2, scheduler_pb2, scheduler_pb2_grpc
-from services.scheduler.accept import Accept, Accepted, Candidate, candidate
+from services.scheduler.accept import Accept
 from services.scheduler.accept_store import AcceptStore
+from services.scheduler.judging import Accepted, Candidate, candidate
 from services.scheduler.notification import Request
 from services.scheduler.store import sql
 from shared.database import Database, Executor

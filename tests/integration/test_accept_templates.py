@@ -21,8 +21,9 @@ from notifyqueue.v1 import (
     templates_pb2,
     templates_pb2_grpc,
 )
-from services.scheduler.accept import Accept, Accepted, candidate
+from services.scheduler.accept import Accept
 from services.scheduler.accept_store import AcceptStore
+from services.scheduler.judging import Accepted, candidate
 from services.scheduler.notification import Request, TemplateUse
 from services.scheduler.renderer import Renderer
 from services.scheduler.rendering import Compiled

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from notifyqueue.v1 import notification_pb2, recipients_pb2, scheduler_pb2
 from services.scheduler import erasure
-from services.scheduler.accept import Candidate, candidate
 from services.scheduler.erasure_store import ErasureStatements
+from services.scheduler.judging import Candidate, candidate
 from services.scheduler.notification import Request
 from services.scheduler.store import Store as SchedulerStore
 from services.worker.outcome import Ended, Later

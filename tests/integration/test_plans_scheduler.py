@@ -14,10 +14,10 @@ import asyncpg
 import pytest
 
 from sandbox.postgres import Postgres
-from services.scheduler.accept import Candidate, candidate
 from services.scheduler.accept_store import AcceptStatements
 from services.scheduler.bulk import Ended
 from services.scheduler.changes import By
+from services.scheduler.judging import Candidate, candidate
 from services.scheduler.listing import OLDEST, SCANNED, Filter, Scan
 from services.scheduler.notification import Request
 from services.scheduler.redrives import Dead

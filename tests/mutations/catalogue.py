@@ -367,7 +367,7 @@ THIRD_COPY = (
     ),
     Mutation(
         "that who must not be sent to is refused before the limit",
-        "services/scheduler/accept.py",
+        "services/scheduler/judging.py",
         {
             "if refusal := _judge(candidate, facts[key]):": (
                 "if (refusal := _judge(candidate, facts[key])) and not facts[key].limit:"

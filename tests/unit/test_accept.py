@@ -10,17 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from services.scheduler.accept import (
-    Accept,
-    Accepted,
-    Answer,
-    BucketHeld,
-    Candidate,
-    Facts,
-    Key,
-    Known,
-    candidate,
-)
+from services.scheduler.accept import Accept, BucketHeld
+from services.scheduler.judging import Accepted, Answer, Candidate, Facts, Key, Known, candidate
 from services.scheduler.limits import Limit
 from services.scheduler.notification import Notification, Request, TemplateUse
 from services.scheduler.times import judge_times

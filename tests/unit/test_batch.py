@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from services.scheduler.accept import Accepted, Candidate, candidate
 from services.scheduler.batch import MAX_REQUESTS, SLICE, WINDOW, Repetitions, answer_all, check_count
+from services.scheduler.judging import Accepted, Candidate, candidate
 from services.scheduler.notification import Notification, Request
 from shared.batching import Contention, GroupCommit
 from shared.errors import ApiError, DatabaseUnavailable, Internal, RequestInvalid, ServerOverloaded, Violation

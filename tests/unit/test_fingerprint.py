@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.accept import candidate
 from services.scheduler.fingerprint import fingerprint
+from services.scheduler.judging import candidate
 from services.scheduler.notification import Request, TemplateUse
 from services.scheduler.rendering import canonical_variables
 from services.scheduler.templates import Rendered
