@@ -9,11 +9,11 @@ from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 import grpc.aio
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from notifyqueue.batch import PATIENCE, Outcome, schedule_all
 from notifyqueue.channel import TIMEOUT, Connection, Tls
+from notifyqueue.recipients import RecipientsClient
+from notifyqueue.times import to_duration, to_timestamp
 from notifyqueue.v1.notification_pb2 import (
     PRIORITY_UNSPECIFIED,
     Channel,
@@ -22,24 +22,6 @@ from notifyqueue.v1.notification_pb2 import (
     Priority,
     TemplateContent,
 )
-from notifyqueue.v1.recipients_pb2 import (
-    BulkDeleteSuppressionsRequest,
-    BulkDeleteSuppressionsResponse,
-    DeleteSubscriberRequest,
-    DeleteSubscriberResponse,
-    DeleteSuppressionRequest,
-    GetSubscriberRequest,
-    ListSubscribersRequest,
-    ListSuppressionsRequest,
-    PutSubscriberRequest,
-    PutSubscriberResponse,
-    PutSuppressionRequest,
-    PutSuppressionResponse,
-    Subscriber,
-    Suppression,
-    SuppressionSource,
-)
-from notifyqueue.v1.recipients_pb2_grpc import RecipientsStub
 from notifyqueue.v1.scheduler_pb2 import (
     BatchResult,
     BatchScheduleNotificationsRequest,
@@ -110,14 +92,13 @@ async def _connected(connection: Connection) -> AsyncIterator["Client"]:
         yield Client(connection)
 
 
-class Client:
+class Client(RecipientsClient):
     """What a Scheduler is asked. Every call raises NotifyQueueError when it fails."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._stub = SchedulerStub(connection.channel)
         self._templates = TemplatesStub(connection.channel)
-        self._recipients = RecipientsStub(connection.channel)
 
     async def schedule(self, request: ScheduleNotificationRequest) -> ScheduleNotificationResponse:
         """Accepts a notification: when this returns, it is stored.
@@ -275,111 +256,6 @@ class Client:
         request = RenderTemplateRequest(name=name, version=version, locale=locale, variables_json=json.dumps(variables))
         return await self._connection.call(self._templates.RenderTemplate, request)
 
-    async def put_subscriber(
-        self,
-        subscriber: str,
-        *,
-        email: str = "",
-        phone: str = "",
-        push: str = "",
-        locale: str = "",
-        time_zone: str = "",
-    ) -> PutSubscriberResponse:
-        """Sees to it that a subscriber is what this says, and nothing else."""
-        request = PutSubscriberRequest(
-            subscriber=subscriber, email=email, phone=phone, push=push, locale=locale, time_zone=time_zone
-        )
-        return await self._connection.call(self._recipients.PutSubscriber, request)
-
-    async def get_subscriber(self, subscriber: str) -> Subscriber:
-        """Raises ResourceNotFound."""
-        request = GetSubscriberRequest(subscriber=subscriber)
-        answer = await self._connection.call(self._recipients.GetSubscriber, request)
-        return answer.subscriber
-
-    async def list_subscribers(
-        self, filter_: ListSubscribersRequest | None = None, *, page_size: int = 0
-    ) -> AsyncGenerator[Subscriber, None]:
-        """All, or those with an address, who was put last first. Asks for the next page when it is wanted."""
-        request = ListSubscribersRequest()
-        request.MergeFrom(filter_ or request)
-        request.page_size = page_size
-        while True:
-            page = await self._connection.call(self._recipients.ListSubscribers, request)
-            for subscriber in page.subscribers:
-                yield subscriber
-            request.page_token = page.next_page_token
-            if not request.page_token:
-                return
-
-    async def delete_subscriber(self, subscriber: str) -> DeleteSubscriberResponse:
-        """Erases a subscriber, with what was said to him and where it went. `more` of the answer asks for another call.
-
-        Raises ResourceNotFound.
-        """
-        request = DeleteSubscriberRequest(subscriber=subscriber)
-        return await self._connection.call(self._recipients.DeleteSubscriber, request)
-
-    async def put_suppression(
-        self,
-        channel: "Channel.ValueType",
-        address: str,
-        source: "SuppressionSource.ValueType",
-        *,
-        subscriber: str = "",
-        category: str = "",
-    ) -> PutSuppressionResponse:
-        """Sees to it that nothing is sent there any more. `in_flight` of the answer counts what may still go out.
-
-        Of an address on a channel; or, where there is no address, of a `subscriber`, on a channel or all (0).
-        """
-        request = PutSuppressionRequest(channel=channel, category=category, source=source, **_whom(address, subscriber))
-        return await self._connection.call(self._recipients.PutSuppression, request)
-
-    async def list_suppressions(
-        self, filter_: ListSuppressionsRequest | None = None, *, page_size: int = 0
-    ) -> AsyncGenerator[Suppression, None]:
-        """Suppressions, newest first. Asks for the next page when it is wanted."""
-        request = ListSuppressionsRequest()
-        request.MergeFrom(filter_ or request)
-        request.page_size = page_size
-        while True:
-            page = await self._connection.call(self._recipients.ListSuppressions, request)
-            for suppression in page.suppressions:
-                yield suppression
-            request.page_token = page.next_page_token
-            if not request.page_token:
-                return
-
-    async def delete_suppression(
-        self,
-        channel: "Channel.ValueType",
-        address: str,
-        source: "SuppressionSource.ValueType",
-        *,
-        subscriber: str = "",
-        category: str = "",
-    ) -> None:
-        """Takes one away; others of the same address go on to hold. Raises ResourceNotFound where there is none."""
-        request = DeleteSuppressionRequest(
-            channel=channel, category=category, source=source, **_whom(address, subscriber)
-        )
-        await self._connection.call(self._recipients.DeleteSuppression, request)
-
-    async def bulk_delete_suppressions(
-        self,
-        source: "SuppressionSource.ValueType",
-        since: datetime,
-        *,
-        limit: int = 0,
-        dry_run: bool = False,
-        page_token: str = "",
-    ) -> BulkDeleteSuppressionsResponse:
-        """Takes away at most `limit` of what a source has brought since then, newest first."""
-        request = BulkDeleteSuppressionsRequest(source=source, limit=limit, dry_run=dry_run, page_token=page_token)
-        request.since.CopyFrom(to_timestamp(since))
-        return await self._connection.call(self._recipients.BulkDeleteSuppressions, request)
-
     async def stats(self) -> GetQueueStatsResponse:
         """How much waits, for how long, and how much is under way."""
         return await self._connection.call(self._stub.GetQueueStats, GetQueueStatsRequest())
@@ -409,32 +285,6 @@ def to_template(
     return TemplateContent(
         template=name, channel=channel, variables_json=json.dumps(variables), version=version, locale=locale
     )
-
-
-def to_timestamp(time: datetime) -> Timestamp:
-    """Raises ValueError for a time without a zone, which would silently be taken for UTC."""
-    if time.tzinfo is None:
-        raise ValueError("a time needs a zone")
-    timestamp = Timestamp()
-    timestamp.FromDatetime(time)
-    return timestamp
-
-
-def to_duration(span: timedelta) -> Duration:
-    duration = Duration()
-    duration.FromTimedelta(span)
-    return duration
-
-
-class _Whom(TypedDict, total=False):
-    address: str
-    subscriber: str
-
-
-def _whom(address: str, subscriber: str) -> _Whom:
-    if address and subscriber:
-        raise TypeError("at most one of address and subscriber is needed")
-    return {"subscriber": subscriber} if subscriber else {"address": address}
 
 
 class _Named(TypedDict, total=False):

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 
 from notifyqueue.channel import TIMEOUT, Connection, Tls
-from notifyqueue.client import to_duration
+from notifyqueue.times import to_duration
 from notifyqueue.v1.dispatcher_pb2 import (
     DispatcherStatus,
     DrainDispatcherRequest,

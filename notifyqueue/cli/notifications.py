@@ -14,8 +14,9 @@ from notifyqueue.cli import exits
 from notifyqueue.cli.output import enum_name, local, plain, span
 from notifyqueue.cli.session import Session, command
 from notifyqueue.cli.values import to_span, to_time, to_value
-from notifyqueue.client import Key, to_timestamp
+from notifyqueue.client import Key
 from notifyqueue.errors import ResourceNotFound
+from notifyqueue.times import to_timestamp
 from notifyqueue.v1.notification_pb2 import TimelineEntry
 
 MAX_PAGE = 1_000

@@ -19,7 +19,7 @@ from notifyqueue.cli.output import enum_name, local
 from notifyqueue.cli.session import Session, command
 from notifyqueue.cli.templates import LocaleOption, VariablesOption, VarOption, to_variables
 from notifyqueue.cli.values import to_pair, to_span, to_text, to_time, to_value
-from notifyqueue.client import to_duration, to_timestamp
+from notifyqueue.times import to_duration, to_timestamp
 
 AT_FILE = "@FILE reads it from a file, @- from stdin."
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from notifyqueue import Channel, Notification
 from notifyqueue.cli.rates import Rate
 from notifyqueue.cli.stats import Speeds, board
-from notifyqueue.client import to_timestamp
+from notifyqueue.times import to_timestamp
 from notifyqueue.v1 import process_pb2
 from notifyqueue.v1.scheduler_pb2 import GetQueueStatsResponse
 
