@@ -34,6 +34,7 @@ WORDS = (  # each one of few
 NUMBERS = (
     *("attempt", "attempts", "called", "claims", "count", "deliveries", "events", "exporters", "gates", "in_flight"),
     *("line", "port", "smtp_port", "http_port", "tries", "expected", "found", "skipped", "remaining", "redrive_count"),
+    "erased",
     *("duration_ms", "delay_s", "pause_s", "seconds", "gate_opens_in_s"),
     # That retention has removed.
     *("notifications", "contents", "history", "workers", "recipient_reservations", "lane_history"),

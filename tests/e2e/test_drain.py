@@ -163,7 +163,7 @@ async def test_a_sweep_that_was_begun_is_finished_before_the_pool_is_closed(
         assert await notifications.status(id_) == "PROCESSING"
         sweep.let_go()
         assert await worker.wait() == 0
-    assert [line["event"] for line in worker.events()][-2:] == ["job.recovered", "process.stopped"]
+    assert [line["event"] for line in worker.events()][-3:] == [*("job.recovered", "jobs.recovered", "process.stopped")]
     assert await notifications.status(id_) == "PENDING"
     assert [entry["kind"] for entry in await notifications.history(id_)] == ["ATTEMPT_UNKNOWN"]
 

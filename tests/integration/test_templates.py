@@ -12,6 +12,7 @@ from services.scheduler import templates
 from tests.integration.conftest import StartScheduler
 from tests.notifications import Notifications
 from tests.templates import GREETING, NAME, put
+from tests.waiting import eventually
 
 Stub = templates_pb2_grpc.TemplatesStub
 get, render = templates_pb2.GetTemplateRequest, templates_pb2.RenderTemplateRequest
@@ -113,6 +114,23 @@ async def test_a_name_keeps_its_channel(stub: Stub) -> None:
         "REQUEST_INVALID",
         "variants: must be for EMAIL, as the template is",
     )
+
+
+async def test_whoever_writes_a_tenants_templates_waits_for_whoever_does(
+    stub: Stub, notifications: Notifications
+) -> None:
+    connection = notifications.connection
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended('templates of default', 0))")
+        writing = asyncio.ensure_future(stub.PutTemplate(put()))
+
+        async def waits_or_goes_in() -> bool:
+            waiting = await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            return bool(waiting) or writing.done()
+
+        await eventually(waits_or_goes_in)
+        assert not writing.done()
+    await writing
 
 
 @pytest.mark.parametrize("quota", ["MAX_TEMPLATES", "MAX_VERSIONS"])

@@ -289,7 +289,7 @@ SECOND_COPY = (
         "the lock of a tenant's templates",
         f"{SCHEDULER}/lock_templates.sql",
         {"pg_advisory_xact_lock(": "pg_advisory_xact_lock_shared("},
-        ["tests/integration/test_templates.py::test_quotas_are_exact_for_many_at_once[MAX_TEMPLATES]"],
+        ["tests/integration/test_templates.py::test_whoever_writes_a_tenants_templates_waits_for_whoever_does"],
     ),
     Mutation(
         "that a worker serves no lane that it lacks a credential for",
