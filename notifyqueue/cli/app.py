@@ -1,7 +1,6 @@
 """The commands, put together, and how each way to end becomes an exit code. No way shows a traceback."""
 
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated
@@ -45,9 +44,11 @@ app.command()(resume)
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata  # a tenth of what all else takes to load
+
         try:
-            print(version("notifyqueue"))
-        except PackageNotFoundError:
+            print(metadata.version("notifyqueue"))
+        except metadata.PackageNotFoundError:
             print("of a checkout")
         raise typer.Exit
 

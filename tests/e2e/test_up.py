@@ -31,17 +31,27 @@ async def serves(running: Up) -> bool:
     return await health(running.address("scheduler"), "notifyqueue.v1.Scheduler") == SERVING
 
 
-async def test_two_checkouts_run_side_by_side_and_ctrl_c_stops_all_of_its_own(state: Path, other_state: Path) -> None:
+async def test_two_checkouts_run_side_by_side_and_each_gets_over_a_kill(state: Path, other_state: Path) -> None:
     async with up(state) as first, up(other_state) as second:
         await eventually(lambda: serves(first), within=60)
         await eventually(lambda: serves(second), within=60)
         assert not set(first.place["addresses"].values()) & set(second.place["addresses"].values())
         await is_refused(state)
-        assert await first.interrupt() == 0
-        assert await none_alive(first)
+        first.process.send_signal(signal.SIGKILL)
+        await first.process.wait()
+        await eventually(lambda: none_alive(first), within=60)
+        (state / "up.json").unlink()
+        await ctrl_c_stops_everything(state)
+        assert await serves(second)
+
+
+async def ctrl_c_stops_everything(state: Path) -> None:
+    async with up(state) as running:
+        assert await serves(running)
+        assert await running.interrupt() == 0
+        assert await none_alive(running)
         assert not (state / "postgres" / "postmaster.pid").exists()
         assert not (state / "up.json").exists()
-        assert await serves(second)
 
 
 async def is_refused(state: Path) -> None:
@@ -52,16 +62,6 @@ async def is_refused(state: Path) -> None:
         async with up(state):
             pass
     (state / "first-up.json").rename(state / "up.json")
-
-
-async def test_after_a_kill_its_processes_end_and_the_next_one_works(state: Path) -> None:
-    async with up(state) as first:
-        first.process.send_signal(signal.SIGKILL)
-        await first.process.wait()
-        await eventually(lambda: none_alive(first), within=60)
-    (state / "up.json").unlink()
-    async with up(state) as second:
-        assert await serves(second)
 
 
 @pytest.mark.parametrize(
