@@ -12,6 +12,7 @@ import asyncpg
 
 # Any constant will do, as long as every version of this file takes the same lock.
 LOCK = 0x6E6F746966791
+PATIENCE = "3s"
 
 LEDGER = """
 CREATE SCHEMA IF NOT EXISTS notifyqueue;
@@ -25,7 +26,7 @@ CREATE TABLE IF NOT EXISTS notifyqueue.schema_migrations (
 
 
 class MigrationError(Exception):
-    """The schema and these files contradict each other; nothing was changed."""
+    """The schema and these files contradict each other, or a table is in use; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ async def migrate(url: str) -> list[Migration]:
     try:
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
+            # Behind a change that waits for a table everybody waits for that table.
+            await connection.execute(f"SET LOCAL lock_timeout = '{PATIENCE}'")
             await connection.execute(LEDGER)
             missing = plan(migrations(), await _applied(connection))
             for migration in missing:
@@ -68,6 +71,8 @@ async def migrate(url: str) -> list[Migration]:
                     migration.checksum,
                 )
             return missing
+    except asyncpg.LockNotAvailableError:
+        raise MigrationError(f"a table was in use for more than {PATIENCE}; nothing was changed, try again") from None
     finally:
         await connection.close()
 

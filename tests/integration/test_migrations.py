@@ -203,3 +203,16 @@ async def test_an_id_carries_the_databases_time(connection: "asyncpg.Connection[
     assert row
     rounding = 1
     assert float(row["before"]) - rounding <= microseconds(row["id"]) <= float(after) + rounding
+
+
+async def test_one_that_waits_for_a_table_gives_up_before_everybody_waits_behind_it(
+    database_url: str, connection: "asyncpg.Connection[asyncpg.Record]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = Migration(latest_version() + 1, "more", "ALTER TABLE notifyqueue.notifications ADD COLUMN more text")
+    monkeypatch.setattr("shared.migrations.migrations", lambda: [*migrations(), more])
+    monkeypatch.setattr("shared.migrations.PATIENCE", "50ms")
+    async with connection.transaction():
+        await connection.execute("SELECT FROM notifyqueue.notifications")  # as a backup does, for hours
+        with pytest.raises(MigrationError, match="a table was in use for more than 50ms; nothing was changed"):
+            await migrate(database_url)
+    assert await migrate(database_url) == [more]
