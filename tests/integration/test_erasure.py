@@ -151,6 +151,21 @@ async def test_an_opt_out_of_whoever_is_erased_holds_in_every_spelling_and_can_b
     assert await reason(stubs.scheduler, to_ada("mail")) == ""
 
 
+async def test_an_opt_out_of_whoever_is_erased_holds_for_what_an_older_version_has_accepted(
+    stubs: Stubs, notifications: Notifications, worker: Store
+) -> None:
+    """It has the address, and nothing that stands for it."""
+    await stubs.put(**ADA)
+    older = {await notifications.insert(address, address=address) for address in ("ada@example.com", "Ada@example.com")}
+    other = await notifications.insert("other", address="bob@example.com")
+    for address in ("ada@example.com", "bob@example.com"):
+        await stubs.suppress(channel=EMAIL, address=address)
+    await delete(stubs)
+    assert (await notifications.get(other))["pseudonym"] is None
+    claims = {claimed.notification_id: claimed.suppressed_by for claimed in await claim(worker)}
+    assert claims == {id_: ["OPTED_OUT"] for id_ in {*older, other}}
+
+
 async def test_it_works_in_parts_and_who_is_erased_goes_with_the_last(
     stubs: Stubs, notifications: Notifications, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,6 +212,7 @@ SCHEDULER: Mapping[str, Args] = {
     "delete_subscriber": always(LOWEST),
     "erase_notifications": always(T, "s2", LOWEST, GROUP, "", ""),
     "erase_suppressions": always(T, ["EMAIL"], ["grown7"], ["p7"]),
+    "set_pseudonyms": always(T, ["EMAIL"], ["grown7"], ["p7"]),
     "erase_template": always(T, "grown20"),
     "find_dead": always(T, HIGHEST, LOWEST, *ANY),
     "find_id": always(T, "grown7"),
