@@ -46,7 +46,7 @@ class RecipientStore:
         return {row["virtualtransaction"] for row in await self._executor.fetch(sql["find_writers"])}
 
     async def count_in_flight(self, tenant: str, ban: Ban) -> int:
-        args = (ban.channel, ban.address, ban.subscriber, ban.category, ban.source)
+        args = (ban.channel, ban.address, ban.subscriber, ban.pseudonym, ban.category, ban.source)
         rows = await self._executor.fetch(sql["count_in_flight"], tenant, *args)
         count: int = rows[0]["count"]
         return count

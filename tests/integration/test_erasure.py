@@ -205,6 +205,20 @@ async def test_an_opt_out_of_whoever_is_erased_holds_for_what_an_older_version_h
     assert claims == {id_: ["OPTED_OUT"] for id_ in {*older, other}}
 
 
+async def test_what_is_in_hand_of_whoever_is_erased_is_counted_by_who_opts_out_after(
+    stubs: Stubs, notifications: Notifications, worker: Store
+) -> None:
+    await stubs.put(**ADA)
+    await stubs.schedule("mail")
+    await stubs.schedule("text", sms={"text": "Hello"})
+    (held,) = await claim(worker)
+    assert (await delete(stubs)).in_flight == 1
+    for address, count in (("Ada@Example.com", 1), ("bob@example.com", 0)):
+        assert (await stubs.suppress(channel=EMAIL, address=address)).in_flight.count == count
+    await worker.end_unsent([Record(held, FAULT)])
+    assert (await stubs.suppress(channel=EMAIL, address="ada@example.com")).in_flight.count == 0
+
+
 async def test_it_works_in_parts_and_who_is_erased_goes_with_the_last(
     stubs: Stubs, notifications: Notifications, monkeypatch: pytest.MonkeyPatch
 ) -> None:

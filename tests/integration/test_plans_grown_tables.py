@@ -204,7 +204,7 @@ SCHEDULER: Mapping[str, Args] = {
     "cancel_notification": lambda known: [T, known.pending[0], "", ""],
     "cancel_notifications": lambda known: [T, known.pending, "", ""],
     "charge_buckets": always([T], [LATER], [1]),
-    "count_in_flight": always(T, "EMAIL", "a2", None, "", "OPTED_OUT"),
+    "count_in_flight": always(T, "EMAIL", "a2", None, "p2", "", "OPTED_OUT"),
     "count_pending": always([T], [GROUP]),
     "count_templates": always(T),
     "delete_suppression": always(T, "EMAIL", "grown7", "grown8", "p7", "", "BOUNCED"),
