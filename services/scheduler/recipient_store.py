@@ -38,7 +38,7 @@ class RecipientStore:
 
     async def put_suppression(self, tenant: str, ban: Ban, actor: str) -> tuple[Suppression, bool] | None:
         """As it is stored, and whether it was before. None: somebody has put it meanwhile."""
-        args = (ban.channel, ban.address, ban.subscriber, ban.category, ban.source, actor)
+        args = (ban.channel, ban.address, ban.subscriber, ban.pseudonym, ban.category, ban.source, actor)
         rows = await self._executor.fetch(sql["put_suppression"], tenant, *args)
         return (_suppression(rows[0]), rows[0]["unchanged"]) if rows else None
 

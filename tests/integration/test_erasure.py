@@ -170,7 +170,13 @@ async def test_an_opt_out_of_whoever_is_erased_holds_in_every_spelling_and_can_b
     for _ in range(2):  # whoever comes back, and goes again
         await delete(stubs)
         await stubs.put(**ADA)
-        await stubs.suppress(channel=EMAIL, address="ada@example.com")
+        put = await stubs.suppress(channel=EMAIL, address="ada@example.com")
+        assert (put.unchanged, put.suppression.erased, put.suppression.address) == (True, True, "")
+        # As by somebody who did not see it.
+        await notifications.connection.execute(
+            "INSERT INTO notifyqueue.suppressions (tenant_id, channel, address, source, created_by)"
+            " VALUES ('default', 'EMAIL', 'ada@example.com', 'OPTED_OUT', 'key:1')"
+        )
     await delete(stubs)
     assert await where(notifications, "ada@example.com") == {"notifications"}  # went to an address, not to her
     assert await where(notifications, "bob@example.com") == {"suppressions"}

@@ -235,7 +235,7 @@ SCHEDULER: Mapping[str, Args] = {
     ),
     "make_buckets": always([T]),
     "pause_lane": always("SMS", "key:1", "why"),
-    "put_suppression": always(T, "EMAIL", "grown7", None, "", "BOUNCED", "key:1"),
+    "put_suppression": always(T, "EMAIL", "grown7", None, "p7", "", "BOUNCED", "key:1"),
     "put_subscriber": always(T, "grown7", "a@example.com", None, None, "de", None),
     "read_changed": lambda known: [known.pending, [1] * len(known.pending)],
     "read_gauges": always(10_000),
