@@ -62,7 +62,7 @@ class ProcessSettings(BaseSettings):
     secret_key_file: Path | None = None
     """A file with the secret key, instead of SECRET_KEY."""
     secret_key: Annotated[SecretStr, Field(validate_default=True)] = SecretStr("")
-    """At least 32 characters, equal on all processes of an installation."""
+    """At least 32 characters, equal on all processes, and for good: another ends the opt-outs of all who are erased."""
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
     """DEBUG, INFO, WARNING or ERROR; what was sent and each answered RPC are at DEBUG."""
     max_calls: Annotated[int, Field(ge=1, le=100_000)] = 1_000

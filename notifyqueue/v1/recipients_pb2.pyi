@@ -462,7 +462,7 @@ class PutSuppressionResponse(_message.Message):
     UNCHANGED_FIELD_NUMBER: _builtins.int
     IN_FLIGHT_FIELD_NUMBER: _builtins.int
     unchanged: _builtins.bool
-    """Whether it was there before, by whomever."""
+    """Whether it was there before, by whomever; it may be `erased`."""
     @_builtins.property
     def suppression(self) -> Global___Suppression:
         """As it is stored."""

@@ -29,6 +29,9 @@ class RecipientsStub:
     and his name; those that no worker has taken are cancelled. What one has in hand is counted: its call may be under way
     or yet to come, and is not repeated. That an address of his, or he himself, is suppressed goes on to hold; of the
     address only a keyed hash is kept for it. What went to an address of his, and not to him by name, stays.
+    Where the tenant limits what each recipient gets, the limit's own books keep his name for one window.
+    What the caller gave beside it stays with his notifications: labels, reference, category and idempotency key, so name
+    no person in those. So do the provider's id of the message, and the keyed hash of the address.
     It works in parts: what it has erased stays so, also where the call then fails, and he is there until the last part.
     RESOURCE_NOT_FOUND where there is none of this name, as after an answer that was lost.
     """
@@ -89,6 +92,9 @@ class RecipientsServicer(metaclass=_abc_1.ABCMeta):
         and his name; those that no worker has taken are cancelled. What one has in hand is counted: its call may be under way
         or yet to come, and is not repeated. That an address of his, or he himself, is suppressed goes on to hold; of the
         address only a keyed hash is kept for it. What went to an address of his, and not to him by name, stays.
+        Where the tenant limits what each recipient gets, the limit's own books keep his name for one window.
+        What the caller gave beside it stays with his notifications: labels, reference, category and idempotency key, so name
+        no person in those. So do the provider's id of the message, and the keyed hash of the address.
         It works in parts: what it has erased stays so, also where the call then fails, and he is there until the last part.
         RESOURCE_NOT_FOUND where there is none of this name, as after an answer that was lost.
         """

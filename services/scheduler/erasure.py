@@ -65,6 +65,7 @@ class Statements(Protocol):
     async def erase_notifications(
         self, tenant: str, name: str, above: UUID, limit: int, by: By
     ) -> Sequence[Erased]: ...
+    async def set_pseudonyms(self, tenant: str, places: Sequence[tuple[str, str, str]]) -> None: ...
     async def erase_suppressions(self, tenant: str, places: Sequence[tuple[str, str, str]]) -> None: ...
     async def delete_subscriber(self, person: UUID) -> None: ...
 
@@ -118,4 +119,5 @@ class Erasure:
         """What suppresses them holds by what stands for them from now on: also where he has moved since."""
         told = [(*place, self._pseudonyms(tenant, *place)) for place in sorted(places)]
         if told:
+            await store.set_pseudonyms(tenant, told)
             await store.erase_suppressions(tenant, told)

@@ -28,8 +28,12 @@ class ErasureStatements:
         rows = await self._executor.fetch(sql["erase_notifications"], *args)
         return [Erased(row["id"], row["status"], (row["channel"], row["address"])) for row in rows]
 
-    async def erase_suppressions(self, tenant: str, places: Sequence[tuple[str, str, str]]) -> None:
+    async def set_pseudonyms(self, tenant: str, places: Sequence[tuple[str, str, str]]) -> None:
         """Channels, addresses, and what stands for each."""
+        await self._executor.fetch(sql["set_pseudonyms"], tenant, *columns(places, 3))
+
+    async def erase_suppressions(self, tenant: str, places: Sequence[tuple[str, str, str]]) -> None:
+        """Likewise."""
         await self._executor.fetch(sql["erase_suppressions"], tenant, *columns(places, 3))
 
     async def delete_subscriber(self, person: UUID) -> None:

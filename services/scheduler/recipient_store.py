@@ -38,7 +38,7 @@ class RecipientStore:
 
     async def put_suppression(self, tenant: str, ban: Ban, actor: str) -> tuple[Suppression, bool] | None:
         """As it is stored, and whether it was before. None: somebody has put it meanwhile."""
-        args = (ban.channel, ban.address, ban.subscriber, ban.category, ban.source, actor)
+        args = (ban.channel, ban.address, ban.subscriber, ban.pseudonym, ban.category, ban.source, actor)
         rows = await self._executor.fetch(sql["put_suppression"], tenant, *args)
         return (_suppression(rows[0]), rows[0]["unchanged"]) if rows else None
 
@@ -46,7 +46,7 @@ class RecipientStore:
         return {row["virtualtransaction"] for row in await self._executor.fetch(sql["find_writers"])}
 
     async def count_in_flight(self, tenant: str, ban: Ban) -> int:
-        args = (ban.channel, ban.address, ban.subscriber, ban.category, ban.source)
+        args = (ban.channel, ban.address, ban.subscriber, ban.pseudonym, ban.category, ban.source)
         rows = await self._executor.fetch(sql["count_in_flight"], tenant, *args)
         count: int = rows[0]["count"]
         return count

@@ -15,15 +15,19 @@ from services.scheduler.erasure_store import ErasureStatements
 from services.scheduler.judging import Candidate, candidate
 from services.scheduler.notification import Request
 from services.scheduler.store import Store as SchedulerStore
+from services.worker.admission import Entry
 from services.worker.outcome import Ended, Later
 from services.worker.store import Record, Store
 from shared.database import Database
+from tests.concurrency.test_turnstile import Racer
 from tests.conftest import login
 from tests.integration.conftest import StartScheduler
 from tests.integration.test_get_list_cancel import refused
 from tests.integration.test_subscribers import ADA, EMAIL, OPTED_OUT, SMS, Stubs, to_ada
 from tests.integration.test_suppressions import claim, reason, schedule
+from tests.integration.test_turnstile import HOUR, pass_window
 from tests.notifications import Notifications
+from tests.recipients import limit
 from tests.waiting import eventually
 
 FAULT = Ended(reason="ADDRESS_REJECTED", kind="ATTEMPT_FAILED", code="550", suppresses="BOUNCED")
@@ -120,6 +124,41 @@ async def test_of_whoever_is_erased_only_ids_and_what_became_of_them_are_left(
     assert tuple(bounced) == (True, "550")
 
 
+async def test_the_limit_forgets_whoever_is_erased_but_for_one_window(
+    stubs: Stubs, notifications: Notifications, database_url: str
+) -> None:
+    """Two were sent, one of them after it had waited; two are in hand, one of them called up; and two wait."""
+    await limit(notifications, 1, HOUR)
+    await stubs.put(**ADA)
+    for number in range(6):
+        await stubs.schedule(str(number))
+    async with Database(login(database_url, "worker"), name="test", size=2) as database:
+        racer = Racer(database)
+        for _ in range(2):
+            await racer.turn()
+            await pass_window(notifications)
+            assert await racer.gates.open(64)
+        (called,) = await racer.claim()
+        await notifications.connection.execute(
+            "UPDATE notifyqueue.notifications SET waiting = false WHERE id = (SELECT min(id::text)::uuid FROM"
+            " notifyqueue.notifications WHERE waiting)"
+        )
+        (newcomer,) = await racer.claim()
+        done = await delete(stubs)
+        assert (done.erased, done.cancelled, done.in_flight) == (6, 2, 2)
+        assert await where(notifications, "ada") == {"recipient_gates", "recipient_reservations"}
+
+        # One of the two finds a slot, the other does not, and would wait: it goes back to be ended.
+        entries = [(await racer.admission.ask(claimed)).entry for claimed in (called, newcomer)]
+        assert entries == [Entry.STARTS, Entry.WAITS]
+        (back,) = await racer.claim()
+        assert (back.notification_id, back.content, back.address) == (newcomer.notification_id, None, "")
+        assert await where(notifications, "ada") == {"recipient_gates", "recipient_reservations"}
+        await pass_window(notifications)
+        await racer.gates.open(64)
+    assert await where(notifications, "ada") == {"recipient_reservations"}  # which go with their window
+
+
 async def test_an_opt_out_of_whoever_is_erased_holds_in_every_spelling_and_can_be_taken_back(
     stubs: Stubs, notifications: Notifications, worker: Store
 ) -> None:
@@ -131,7 +170,13 @@ async def test_an_opt_out_of_whoever_is_erased_holds_in_every_spelling_and_can_b
     for _ in range(2):  # whoever comes back, and goes again
         await delete(stubs)
         await stubs.put(**ADA)
-        await stubs.suppress(channel=EMAIL, address="ada@example.com")
+        put = await stubs.suppress(channel=EMAIL, address="ada@example.com")
+        assert (put.unchanged, put.suppression.erased, put.suppression.address) == (True, True, "")
+        # As by somebody who did not see it.
+        await notifications.connection.execute(
+            "INSERT INTO notifyqueue.suppressions (tenant_id, channel, address, source, created_by)"
+            " VALUES ('default', 'EMAIL', 'ada@example.com', 'OPTED_OUT', 'key:1')"
+        )
     await delete(stubs)
     assert await where(notifications, "ada@example.com") == {"notifications"}  # went to an address, not to her
     assert await where(notifications, "bob@example.com") == {"suppressions"}
@@ -149,6 +194,35 @@ async def test_an_opt_out_of_whoever_is_erased_holds_in_every_spelling_and_can_b
     assert (found.erased, found.address, found.source) == (True, "", OPTED_OUT)
     await stubs.lift(channel=EMAIL, address="ada@example.com")
     assert await reason(stubs.scheduler, to_ada("mail")) == ""
+
+
+async def test_an_opt_out_of_whoever_is_erased_holds_for_what_an_older_version_has_accepted(
+    stubs: Stubs, notifications: Notifications, worker: Store
+) -> None:
+    """It has the address, and nothing that stands for it."""
+    await stubs.put(**ADA)
+    older = {await notifications.insert(address, address=address) for address in ("ada@example.com", "Ada@example.com")}
+    other = await notifications.insert("other", address="bob@example.com")
+    for address in ("ada@example.com", "bob@example.com"):
+        await stubs.suppress(channel=EMAIL, address=address)
+    await delete(stubs)
+    assert (await notifications.get(other))["pseudonym"] is None
+    claims = {claimed.notification_id: claimed.suppressed_by for claimed in await claim(worker)}
+    assert claims == {id_: ["OPTED_OUT"] for id_ in {*older, other}}
+
+
+async def test_what_is_in_hand_of_whoever_is_erased_is_counted_by_who_opts_out_after(
+    stubs: Stubs, notifications: Notifications, worker: Store
+) -> None:
+    await stubs.put(**ADA)
+    await stubs.schedule("mail")
+    await stubs.schedule("text", sms={"text": "Hello"})
+    (held,) = await claim(worker)
+    assert (await delete(stubs)).in_flight == 1
+    for address, count in (("Ada@Example.com", 1), ("bob@example.com", 0)):
+        assert (await stubs.suppress(channel=EMAIL, address=address)).in_flight.count == count
+    await worker.end_unsent([Record(held, FAULT)])
+    assert (await stubs.suppress(channel=EMAIL, address="ada@example.com")).in_flight.count == 0
 
 
 async def test_it_works_in_parts_and_who_is_erased_goes_with_the_last(

@@ -38,7 +38,7 @@ CROSS JOIN LATERAL (SELECT CASE said.status WHEN 'PROCESSING' THEN gen_random_uu
 """
 # A tenant of a few ten thousand may be read and sorted: for what is bounded by 10,000 rows that is as good.
 SORTED = 900
-BAN = Ban("EMAIL", "a20@example.com", "c0", "BOUNCED")
+BAN = Ban("EMAIL", "a20@example.com", "c0", "BOUNCED", pseudonym="p20")
 
 
 async def fill(connection: "asyncpg.Connection[asyncpg.Record]") -> None:

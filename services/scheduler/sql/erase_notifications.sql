@@ -33,7 +33,7 @@ WITH asked AS MATERIALIZED (
   FROM cancelled
 ), emptied AS (
   UPDATE notifyqueue.notifications AS n
-  SET address = NULL, subscriber = NULL, revision = n.revision + 1
+  SET granted = false, limit_key = NULL, address = NULL, subscriber = NULL, revision = n.revision + 1
   FROM found
   WHERE n.id = found.id AND found.status <> 'PENDING'
 ), erased AS (
