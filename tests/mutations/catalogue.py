@@ -280,6 +280,16 @@ SECOND_COPY = (
         [f"{SUPPRESSIONS}::test_a_required_category_is_accepted_for_whoever_opted_out_and_nobody_else"],
     ),
     Mutation(
+        "that who has no address is told so before who must not be sent to",
+        "services/scheduler/judging.py",
+        {
+            "if refusal := destination.unaddressed(request, facts.person):": (
+                "if not facts.suppressed_by and (refusal := destination.unaddressed(request, facts.person)):"
+            ),
+        },
+        [f"{STEP}[RESOURCE_NOT_FOUND0]", f"{STEP}[ADDRESS_MISSING]"],
+    ),
+    Mutation(
         "that a refused address is written with its end",
         f"{WORKER}/end_unsent.sql",
         {"held.suppressed_as IS NOT NULL AND": "held.id IS NULL AND"},
