@@ -5,7 +5,8 @@ debt, and each acceptance moves that on by the interval that its rate allows. Wh
 them, rounded against the caller: so in any span of time no more goes in than `burst` and what the rate allows in it.
 
 A quota bounds what is PENDING. That is not counted for each acceptance: what was counted once, and what has gone in
-since, is at least as many as there are; only where it leaves no room are they counted again, once a second at most.
+since, is at least as many as there are, but for what comes back (a redrive, a retry); only where it leaves no room are
+they counted again, once a second at most.
 """
 
 from collections import Counter

@@ -11,6 +11,7 @@ from datetime import timedelta
 from uuid import UUID
 
 CALLED_WITHOUT_LIMIT = 500  # at a time from one gate, when its limit was taken away
+LOOK_AGAIN = timedelta(seconds=15)  # while a slot is kept: its lane may stop, which is seen by a look
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ def opens_in(window: Window, more: int) -> timedelta:
     leavers = window.held + more - window.limit + 1
     if leavers <= 0:
         return timedelta()
+    longest = min(window.length, LOOK_AGAIN) if window.granted else window.length
     ages = sorted((age for id_, age in window.starts.items() if id_ not in window.granted), reverse=True)
     if leavers > len(ages):
-        return window.length  # somebody has to start first
-    return min(window.length - ages[leavers - 1], window.length)
+        return longest  # somebody has to start first
+    return min(window.length - ages[leavers - 1], longest)

@@ -1,6 +1,7 @@
 """The order in which a request is judged: a refusal goes before all that come later, and nothing later has happened.
 
-    authenticate → permit → shape → known key → times → opted out → is there such a template? → quota → limit → render
+    authenticate → permit → shape → known key → times → is there such a subscriber? → has he an address? → opted out
+    → is there such a template? → quota → limit → render
 
 Whether there is the template is asked before the limit, because the look that finds the key knows it already, and what
 could never go in takes nobody's place. To render it costs work, and so it comes last, behind the limit; what fails then
@@ -46,11 +47,12 @@ from tests.templates import NAME, put, templated
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GONE = "gone@example.com"
+NOBODY, MAILLESS = "nobody", "without a mail address"
 USED_UP = "horizon = '1 day', accept_rate = 0.001, accept_burst = 1"
 TENANTS = {"full": f"pending_quota = 1, {USED_UP}", "over": USED_UP}
 TOUCHED = (
     *("notifications", "notification_contents", "notification_history", "webhook_events", "status_deltas"),
-    *("suppressions", "templates", "template_versions"),
+    *("subscribers", "suppressions", "templates", "template_versions"),
 )
 
 
@@ -61,18 +63,21 @@ class Step:
     """What is wrong with a request at this step; what is wrong with a tenant is so already."""
     by: str = "full"
     """Whose key the call brings."""
-    field: str = ""
+    names: str = ""
+    """The field or the resource that the refusal names."""
 
 
 STEPS = [
     Step("CREDENTIAL_INVALID", by="nobody"),
     Step("ROLE_MISSING", by="platform"),
-    Step("REQUEST_INVALID", {"category": "x" * 65}, field="category"),
+    Step("REQUEST_INVALID", {"category": "x" * 65}, names="category"),
     Step("IDEMPOTENCY_KEY_REUSED", {"key": "known"}),
-    Step("REQUEST_INVALID", {"delay": timedelta(days=2)}, field="delay"),
+    Step("REQUEST_INVALID", {"delay": timedelta(days=2)}, names="delay"),
+    Step("RESOURCE_NOT_FOUND", {"subscriber": NOBODY}, names="subscriber"),
+    Step("ADDRESS_MISSING", {"subscriber": MAILLESS}),
     Step("RECIPIENT_OPTED_OUT", {"address": GONE}),
-    Step("RESOURCE_NOT_FOUND", {"template": "nothing"}),
-    Step("QUOTA_EXCEEDED"),
+    Step("RESOURCE_NOT_FOUND", {"template": "nothing"}, names="template"),
+    Step("QUOTA_EXCEEDED", names="pending notification"),
     Step("TENANT_LIMIT_EXCEEDED", by="over"),
     Step("TEMPLATE_RENDER_FAILED", {"variables": "{}"}, by="default"),
 ]
@@ -94,10 +99,12 @@ class Door:
     tables: "asyncpg.Connection[asyncpg.Record]"
 
     async def ask(
-        self, by: str, key: str = "new", template: str = NAME, **fields: Any
+        self, by: str, key: str = "new", template: str = NAME, subscriber: str = "", **fields: Any
     ) -> scheduler_pb2.ScheduleNotificationResponse:
         request = templated(key, **fields)
         request.template.template = template
+        if subscriber:
+            request.subscriber = subscriber  # instead of the address
         return await self.scheduler.ScheduleNotification(request, metadata=self.keys[by])
 
     async def standing(self) -> Mapping[str, Sequence[Any]]:
@@ -141,12 +148,19 @@ async def door(postgres: Postgres) -> AsyncIterator[Door]:
                 await tables.execute(f"UPDATE notifyqueue.tenants SET {bounds} WHERE id = $1", tenant)
                 await door.ask(tenant, "known", template="short-lived" if tenant == "full" else NAME, address=GONE)
         await templates.DeleteTemplate(templates_pb2.DeleteTemplateRequest(name="short-lived"), metadata=keys["full"])
-        out = recipients_pb2.PutSuppressionRequest(
-            channel=notification_pb2.CHANNEL_EMAIL, address=GONE, source=recipients_pb2.SUPPRESSION_SOURCE_OPTED_OUT
-        )
+        recipients = recipients_pb2_grpc.RecipientsStub(channel)
+        mailless = recipients_pb2.PutSubscriberRequest(subscriber=MAILLESS, phone="+447700900123")
         for tenant in ("default", *TENANTS):
-            await recipients_pb2_grpc.RecipientsStub(channel).PutSuppression(out, metadata=keys[tenant])
+            await recipients.PutSubscriber(mailless, metadata=keys[tenant])
+            for out in ({"address": GONE}, {"subscriber": NOBODY}, {"subscriber": MAILLESS}):
+                await recipients.PutSuppression(opted_out(**out), metadata=keys[tenant])
         yield door
+
+
+def opted_out(**whom: str) -> recipients_pb2.PutSuppressionRequest:
+    return recipients_pb2.PutSuppressionRequest(
+        channel=notification_pb2.CHANNEL_EMAIL, source=recipients_pb2.SUPPRESSION_SOURCE_OPTED_OUT, **whom
+    )
 
 
 @pytest.mark.parametrize(("step", "wrong"), list(zip(STEPS, LADDER, strict=True)), ids=[step.reason for step in STEPS])
@@ -158,10 +172,11 @@ async def test_each_refusal_goes_before_all_that_come_later_and_touches_nothing(
         await door.ask(step.by, **wrong)
     trailers: dict[str, Any] = dict(refused.value.trailing_metadata() or ())
     assert trailers["error-reason"] == step.reason
-    bad = error_details_pb2.BadRequest()
+    bad, info = error_details_pb2.BadRequest(), error_details_pb2.ErrorInfo()
     details = status_pb2.Status.FromString(trailers["grpc-status-details-bin"]).details
     named = [each.field for detail in details if detail.Unpack(bad) for each in bad.field_violations]
-    assert named == ([step.field] if step.field else [])
+    named += [info.metadata["resource"] for detail in details if detail.Unpack(info) and "resource" in info.metadata]
+    assert named == ([step.names] if step.names else [])
     assert await door.standing() == before
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from services.worker.admission import Entry
 from services.worker.claim import Recipient
+from services.worker.turnstile import LOOK_AGAIN
 from shared.database import Database
 from tests.concurrency.test_turnstile import Racer, serve
 from tests.conftest import login
@@ -36,6 +37,7 @@ DELETE FROM notifyqueue.notifications;
 DELETE FROM notifyqueue.recipient_reservations;
 DELETE FROM notifyqueue.recipient_gates;
 """
+AFTER = "UPDATE notifyqueue.recipient_gates SET opens_at = opens_at - $1::interval"
 
 
 class Rig:
@@ -131,3 +133,28 @@ async def test_no_slot_is_kept_in_a_lane_that_has_stopped(notifications: Notific
         await pass_window(notifications)
         assert await rig.text.gates.open(64) == 1
         assert await rig.turn(rig.text) == [Entry.STARTS]
+
+
+async def test_a_lane_that_stops_with_a_slot_kept_holds_up_no_other_for_a_window(
+    notifications: Notifications, rig: Rig
+) -> None:
+    for stopped in STOPPED:
+        await notifications.connection.execute(AFRESH)
+        await serve(notifications, "EMAIL", "SMS")
+        await limit(notifications, 1, HOUR)
+        await rig.put("first")
+        assert await rig.turn(rig.mail) == [Entry.STARTS]
+        await rig.put("second")
+        text = await rig.put("text", sms=True)
+        assert await rig.turn(rig.mail, rig.text) == [Entry.WAITS] * 2
+        await pass_window(notifications)
+        assert await rig.text.gates.open(64) == 1
+        assert await rig.mail.gates.open(64) == 0  # the slot is the text's
+        await notifications.connection.execute(stopped)
+        assert await rig.mail.gates.open(64) == 0  # it is not due
+        await notifications.connection.execute(AFTER, LOOK_AGAIN)
+        assert await rig.mail.gates.open(64) == 1
+        assert await rig.turn(rig.mail) == [Entry.STARTS], stopped
+        row = await notifications.get(text)
+        assert (row["waiting"], row["granted"], row["status"]) == (True, False, "PENDING")
+        await notifications.connection.execute(GOING_ON)

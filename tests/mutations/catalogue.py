@@ -37,6 +37,8 @@ LANES = "tests/integration/test_lanes.py"
 RECOVERY = "tests/integration/test_recovery.py"
 CONSTRAINTS = "tests/integration/test_constraints.py"
 SUPPRESSIONS = "tests/integration/test_suppressions.py"
+ERASURE = "tests/integration/test_erasure.py"
+TURNSTILE_SUBSCRIBERS = "tests/integration/test_turnstile_subscribers.py"
 ACCEPT_LIMITS = "tests/concurrency/test_accept_limits.py"
 STEP = "tests/integration/test_accept_order.py::test_each_refusal_goes_before_all_that_come_later_and_touches_nothing"
 OLD_TOKEN = "tests/integration/test_fences.py::test_an_old_token_changes_nothing_and_writes_no_event"
@@ -89,6 +91,12 @@ FIRST_COPY = (
         f"{WORKER}/try_recipients.sql",
         {"pg_try_advisory_xact_lock(": "pg_try_advisory_xact_lock_shared("},
         [f"{LOCKS}::test_nobody_decides_about_a_recipient_while_another_does"],
+    ),
+    Mutation(
+        "that a subscriber's channels take from the same slots",
+        "services/worker/turnstile.py",
+        {"window.held + taken + len(plan.newcomers)": "window.held + len(plan.newcomers)"},
+        [f"{TURNSTILE_SUBSCRIBERS}::test_what_is_decided_at_once_for_two_lanes_is_decided_by_one_limit"],
     ),
     Mutation(
         "that what is suppressed ends before the call",
@@ -278,6 +286,25 @@ SECOND_COPY = (
         f"{SCHEDULER}/look_up_keys.sql",
         {"      AND NOT (said.source = 'OPTED_OUT' AND ": "      AND NOT ("},
         [f"{SUPPRESSIONS}::test_a_required_category_is_accepted_for_whoever_opted_out_and_nobody_else"],
+    ),
+    Mutation(
+        "that whom a notification is written for is held",
+        f"{SCHEDULER}/insert_notifications.sql",
+        {"    FOR KEY SHARE\n": ""},
+        [
+            f"{ERASURE}::test_what_is_written_while_he_is_erased_is_erased",
+            f"{ERASURE}::test_what_comes_once_he_is_held_finds_nobody",
+        ],
+    ),
+    Mutation(
+        "that who has no address is told so before who must not be sent to",
+        "services/scheduler/judging.py",
+        {
+            "if refusal := destination.unaddressed(request, facts.person):": (
+                "if not facts.suppressed_by and (refusal := destination.unaddressed(request, facts.person)):"
+            ),
+        },
+        [f"{STEP}[RESOURCE_NOT_FOUND0]", f"{STEP}[ADDRESS_MISSING]"],
     ),
     Mutation(
         "that a refused address is written with its end",

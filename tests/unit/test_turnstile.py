@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.worker.turnstile import CALLED_WITHOUT_LIMIT, Window, admit, opens_in
+from services.worker.turnstile import CALLED_WITHOUT_LIMIT, LOOK_AGAIN, Window, admit, opens_in
 from tests.unit.test_attempt import CLAIM
 
 LENGTH = timedelta(seconds=100)
@@ -80,8 +80,18 @@ def test_a_gate_opens_when_the_first_slot_comes_free_that_is_one_too_many() -> N
     assert opens_in(window(2, full), 0) == timedelta(seconds=40)  # the limit was lowered
     assert opens_in(window(4, full), 1) == timedelta(seconds=10)
     assert opens_in(window(5, full), 1) == timedelta()
-    assert opens_in(window(1, [], [7]), 0) == LENGTH  # it has not even started
+    assert opens_in(window(1), 1) == LENGTH  # it has not even started
     assert opens_in(window(None, full), 0) == timedelta()
+
+
+def test_while_a_slot_is_kept_a_gate_is_looked_at_again_before_long() -> None:
+    """A lane that stops tells nobody that who was called up in it starts no more."""
+    assert opens_in(window(1, [], [7]), 0) == LOOK_AGAIN
+    assert opens_in(window(2, [(1, 30)], [7]), 0) == LOOK_AGAIN
+    assert opens_in(window(2, [(1, 90)], [7]), 0) == timedelta(seconds=10)
+    assert opens_in(replace(window(1, [], [7]), length=timedelta(seconds=5)), 0) == timedelta(seconds=5)
+    assert opens_in(window(1, [(7, 90)], [7]), 0) == LOOK_AGAIN  # its slot is kept from then on
+    assert opens_in(window(3, [], [7]), 1) == timedelta()
 
 
 # --- everything at once: what may happen to one recipient, against a clock of the test's own
