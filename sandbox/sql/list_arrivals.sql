@@ -48,7 +48,7 @@ FROM (
   UNION ALL
   (
     SELECT 'webhook-' || id AS ref, 'webhook' AS kind, name AS address, '' AS title,
-      left(body, 4000) AS preview, webhook_id AS key, cardinality(answers) AS times, verified AS verified, received_at
+      left(body, 20000) AS preview, webhook_id AS key, cardinality(answers) AS times, verified AS verified, received_at
     FROM sandbox.webhooks
     WHERE ($1 IS NULL OR $1 = 'webhook') AND ($2::text IS NULL OR position($2 IN searchable) > 0)
       AND received_at <= coalesce($3::timestamptz, 'infinity')

@@ -1,9 +1,11 @@
 """What the inbox page asks of the database: page by page, each thing once, and by indexes however much there is."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
+from sandbox import arrivals
 from sandbox.store import Row, Store, sql
 from tests.plans import explain
 
@@ -62,3 +64,12 @@ async def test_pages_have_everything_once_and_read_little_however_much_there_is(
                     assert plan.buffers < 60, (kind, before, generic, str(plan))
                     assert plan.sorted_rows() <= 5 * 51, (kind, before, generic, str(plan))
     await connection.close()
+
+
+async def test_a_long_event_is_told_as_the_event_that_it_is(database_url: str) -> None:
+    data = {"channel": "EMAIL", "labels": {f"label-{number}": "x" * 250 for number in range(64)}}
+    async with Store(database_url) as store:
+        await store.add_webhook("up", "1", json.dumps({"data": data, "type": "sent"}), verified=None, answer=204)
+        (row,) = await store.list_arrivals("webhook", None, None)
+    line = arrivals.line(row)
+    assert (line["title"], line["preview"]) == ("sent", "EMAIL")
