@@ -1,7 +1,7 @@
 -- What the sandbox keeps, apart from the schema of the services, so that it can be looked at after any restart.
 CREATE SCHEMA IF NOT EXISTS sandbox;
 
--- Every request that arrived, whatever became of it.
+-- Every request for an address, whatever became of it; with a sender's, where it went no further.
 CREATE TABLE IF NOT EXISTS sandbox.requests (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   server text NOT NULL,
