@@ -8,6 +8,7 @@ from typing import Any
 
 import nh3
 
+from sandbox.receiver import UNREADABLE
 from sandbox.store import Row
 from services.scheduler import segments
 
@@ -99,7 +100,7 @@ def webhook(row: Row) -> Row:
             ]
         ),
         "warning": None,
-        "text": json.dumps(event, indent=2, ensure_ascii=False) if event else row["body"],
+        "text": _laid_out(event) or row["body"],
         "asked": ("webhook", row["name"]),
     }
 
@@ -162,16 +163,22 @@ def _json(raw: bytes) -> Row | None:
     """Resend's body. No mail begins so."""
     found: Any = None
     if raw.startswith(b"{"):
-        with suppress(ValueError):
+        with suppress(*UNREADABLE):
             found = json.loads(raw)
     return found if isinstance(found, dict) else None
 
 
 def _event(body: str) -> Row:
     found: Any = None
-    with suppress(ValueError):
+    with suppress(*UNREADABLE):
         found = json.loads(body)
     return found if isinstance(found, dict) else {}
+
+
+def _laid_out(event: Row) -> str:
+    with suppress(RecursionError):  # what can be read can still be too deep for this
+        return json.dumps(event, indent=2, ensure_ascii=False) if event else ""
+    return ""
 
 
 def _told(event: Row) -> str:

@@ -100,6 +100,7 @@ class _Clerk:
     ) -> str:
         action = await self._next(address)
         if not action.accepts:
+            await self._store.add_request(SERVER, address, str(action))
             return await self._refuse(server, action)
         envelope.mail_from = address
         envelope.mail_options.extend(options)

@@ -20,6 +20,7 @@ from sandbox.store import Row, Store
 SERVER = "webhook"
 TOLERANCE = 300  # seconds that a timestamp may be off, either way
 PREFIX = "whsec_"
+UNREADABLE = (ValueError, RecursionError)  # what reading somebody's JSON raises; the second where it is nested deep
 UNVERIFIED = Action(Kind.REFUSE, code=401)
 
 
@@ -58,7 +59,7 @@ class Receiver:
         try:
             secret = str((await request.json())["secret"])
             key_of(secret)
-        except (ValueError, KeyError, TypeError):
+        except (*UNREADABLE, KeyError, TypeError):
             return answer({"error": "secret: must be whsec_ and 24 to 64 bytes in base64"}, status=400)
         await self._store.put_webhook_secret(request.match_info["name"], secret)
         return web.Response(status=204)
@@ -102,7 +103,7 @@ async def _accept() -> web.Response:
 
 def _event(row: Row) -> dict[str, Any]:
     body: Any = None
-    with suppress(ValueError):
+    with suppress(*UNREADABLE):
         body = json.loads(row["body"])
     return {
         "id": row["webhook_id"],

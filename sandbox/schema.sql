@@ -1,7 +1,7 @@
 -- What the sandbox keeps, apart from the schema of the services, so that it can be looked at after any restart.
 CREATE SCHEMA IF NOT EXISTS sandbox;
 
--- Every request that arrived, whatever became of it.
+-- Every request for an address, whatever became of it; with a sender's, where it went no further.
 CREATE TABLE IF NOT EXISTS sandbox.requests (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   server text NOT NULL,
@@ -88,23 +88,45 @@ CREATE TABLE IF NOT EXISTS sandbox.webhooks (
   UNIQUE (name, webhook_id)
 );
 
--- What the inbox page finds things by, newest first. A search looks for lower case in what is kept so; of what is very
--- long it sees the beginning.
-ALTER TABLE sandbox.mails ADD COLUMN IF NOT EXISTS searchable text GENERATED ALWAYS AS (
-  lower(address || ' ' || subject || ' ' || coalesce(delivery_key, '') || ' ' || left(coalesce(text, html, ''), 10000))
-) STORED;
-ALTER TABLE sandbox.mock_deliveries ADD COLUMN IF NOT EXISTS searchable text GENERATED ALWAYS AS (
-  lower(address || ' ' || delivery_key::text || ' ' || left(content::text, 10000))
-) STORED;
+-- In lower case, also where the database's locale knows no letters but ASCII's. No collation that does is in every build.
+DO $$
+BEGIN
+  EXECUTE format(
+    'CREATE OR REPLACE FUNCTION sandbox.lowered(text) RETURNS text LANGUAGE sql IMMUTABLE AS %L',
+    format('SELECT lower($1 COLLATE pg_catalog.%I)', (
+      SELECT c.collname FROM pg_catalog.pg_collation c
+      WHERE c.collname IN ('pg_c_utf8', 'C.utf8', 'und-x-icu', 'default')
+        AND c.collencoding IN (-1, pg_char_to_encoding(getdatabaseencoding()))
+      ORDER BY array_position(ARRAY['pg_c_utf8', 'C.utf8', 'und-x-icu', 'default'], c.collname::text) LIMIT 1
+    ))
+  );
+END
+$$;
+
+-- What the inbox page finds things by, newest first; of what is very long, the beginning. Earlier it was `searchable`.
+ALTER TABLE sandbox.mails DROP COLUMN IF EXISTS searchable;
+ALTER TABLE sandbox.mails ADD COLUMN IF NOT EXISTS findable text GENERATED ALWAYS AS (sandbox.lowered(
+  address || ' ' || subject || ' ' || coalesce(delivery_key, '') || ' ' || left(coalesce(text, html, ''), 10000)
+)) STORED;
+ALTER TABLE sandbox.mock_deliveries DROP COLUMN IF EXISTS searchable;
+ALTER TABLE sandbox.mock_deliveries ADD COLUMN IF NOT EXISTS findable text GENERATED ALWAYS AS (sandbox.lowered(
+  address || ' ' || delivery_key::text || ' ' || coalesce(content ->> 'subject', content ->> 'title', '') || ' '
+  || left(coalesce(content ->> 'text', content ->> 'body', content ->> 'html', ''), 10000) || ' '
+  || left(coalesce(content ->> 'data', ''), 10000)
+)) STORED;
 ALTER TABLE sandbox.mock_deliveries ADD COLUMN IF NOT EXISTS kind text GENERATED ALWAYS AS (
   CASE channel WHEN 'EMAIL' THEN 'mail' ELSE lower(channel) END
 ) STORED;
-ALTER TABLE sandbox.messages ADD COLUMN IF NOT EXISTS searchable text GENERATED ALWAYS AS (
-  lower(address || ' ' || taken_as || ' ' || coalesce(replaces, '') || ' ' || left(content::text, 10000))
-) STORED;
-ALTER TABLE sandbox.webhooks ADD COLUMN IF NOT EXISTS searchable text GENERATED ALWAYS AS (
-  lower(name || ' ' || webhook_id || ' ' || left(body, 10000))
-) STORED;
+ALTER TABLE sandbox.messages DROP COLUMN IF EXISTS searchable;
+ALTER TABLE sandbox.messages ADD COLUMN IF NOT EXISTS findable text GENERATED ALWAYS AS (sandbox.lowered(
+  address || ' ' || taken_as || ' ' || coalesce(replaces, '') || ' ' || coalesce(content ->> 'title', '') || ' '
+  || left(coalesce(content ->> 'text', content ->> 'body', ''), 10000) || ' '
+  || left(coalesce(content ->> 'data', ''), 10000)
+)) STORED;
+ALTER TABLE sandbox.webhooks DROP COLUMN IF EXISTS searchable;
+ALTER TABLE sandbox.webhooks ADD COLUMN IF NOT EXISTS findable text GENERATED ALWAYS AS (sandbox.lowered(
+  name || ' ' || webhook_id || ' ' || left(body, 10000)
+)) STORED;
 CREATE INDEX IF NOT EXISTS requests_refused ON sandbox.requests (received_at) WHERE action NOT LIKE 'accept%';
 CREATE INDEX IF NOT EXISTS mails_received ON sandbox.mails (received_at);
 CREATE INDEX IF NOT EXISTS mock_deliveries_received ON sandbox.mock_deliveries (received_at);

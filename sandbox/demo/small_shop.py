@@ -12,7 +12,7 @@ from shared.owner import Unusable
 from shared.owner.keys import create_key
 from shared.owner.tenants import create_tenant
 
-TENANT = "demo"
+TENANT = "demo-of-notify-queue"  # nobody's else: its limits are set anew
 RATE = Decimal("0.001")  # of requests a second: in a quarter of an hour one
 LIFE = timedelta(hours=1)
 

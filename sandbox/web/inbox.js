@@ -9,9 +9,10 @@ let shown = [];
 let more = false; // whether there is something older than the last of them
 let kind = '';
 let containing = '';
+let asking = null; // the question for the newest; one at a time, so that what keeps arriving never overtakes every answer
+let wanted = false; // whether it is to be asked again then
 // Counted, so that a late answer to an earlier question changes nothing.
 let choices = 0;
-let refreshes = 0;
 let openings = 0;
 let source = null;
 
@@ -29,8 +30,8 @@ function when(text) {
   return make('time', { datetime: text, title: time.toISOString() }, said);
 }
 
-async function ask(path) {
-  const answer = await fetch(path);
+async function ask(path, signal) {
+  const answer = await fetch(path, { signal });
   if (!answer.ok) throw new Error(`${answer.status}`);
   return answer.json();
 }
@@ -42,17 +43,20 @@ function say(text, state = 'live') {
 
 // The list.
 
-function page(last) {
+function page(last, signal) {
   const query = new URLSearchParams({ kind, containing });
   if (last) query.set('before', `${last.received_at}~${last.ref}`);
-  return ask(`/inbox/arrivals?${query}`);
+  return ask(`/inbox/arrivals?${query}`, signal);
 }
 
 async function refresh() {
-  const question = ++refreshes;
+  wanted = asking !== null;
+  if (wanted) return;
+  const question = new AbortController();
+  asking = question;
   try {
-    const newest = await page();
-    if (question !== refreshes) return;
+    const newest = await page(null, question.signal);
+    if (question !== asking) return;
     const known = new Set(newest.arrivals.map((one) => one.ref));
     const kept = shown.filter((one) => !known.has(one.ref));
     // Older pages stay where the newest one reaches down to them. Else there is a gap, and they can be asked for again.
@@ -63,7 +67,12 @@ async function refresh() {
     draw();
     say('Live');
   } catch {
-    if (question === refreshes) say('The sandbox does not answer', 'lost');
+    if (question === asking) say('The sandbox does not answer', 'lost');
+  } finally {
+    if (question === asking) {
+      asking = null;
+      if (wanted) refresh();
+    }
   }
 }
 
@@ -210,6 +219,8 @@ function choose(changes) {
   shown = [];
   more = false;
   find('arrivals').replaceChildren();
+  asking?.abort();
+  asking = null;
   refresh();
 }
 
@@ -266,6 +277,6 @@ document.addEventListener('visibilitychange', listen);
 window.addEventListener('hashchange', open);
 
 const asked = new URLSearchParams(location.search);
-choose({ kind: asked.get('kind') ?? '', containing: asked.get('q') ?? '' });
+choose({ kind: Object.hasOwn(LABELS, asked.get('kind')) ? asked.get('kind') : '', containing: asked.get('q') ?? '' });
 open();
 listen();

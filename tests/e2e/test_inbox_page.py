@@ -185,6 +185,10 @@ async def test_what_arrives_appears_by_itself_and_is_found(page: Page) -> None:
     await page.click("[data-kind='']")
     await page.shows("order 18", "", "", "", "")
 
+    await page.open("/inbox?kind=constructor")
+    await page.shows("order 18", "", "", "", "")
+    assert await page.run("return location.search") == ""
+
     await page.run("document.activeElement.blur()")
     await page.press("jj")
     await page.until("document.querySelector('#opened h2')?.innerText === 'notification.sent'")
@@ -197,6 +201,27 @@ async def test_what_arrives_appears_by_itself_and_is_found(page: Page) -> None:
     await page.click("#older")
     await page.shows(*["Older"] * 55, "Your parcel")
     assert await page.run("return document.getElementById('older').hidden")
+
+
+async def test_a_slow_answer_is_shown_whatever_arrives_meanwhile(page: Page) -> None:
+    await page.open()
+    await page.run(
+        "window.held = []; window.now = fetch; window.fetch = (...asked) =>"
+        "  now(...asked).then(answer => new Promise(show => held.push(() => show(answer))));"
+        "source.addEventListener('message', () => { window.told = true })"
+    )
+    await page.doors.sms("+447700900019", "Slowly, first")
+    await page.until("held.length === 1")
+    await page.run("choose({ containing: 'slowly' })")
+    await page.until("held.length === 2")
+    await page.run("window.told = false")
+    await page.doors.sms("+447700900019", "Slowly, second")
+    await page.until("window.told")
+    await page.run("held[1]()")
+    await page.shows("first")
+    await page.run("window.fetch = now; held.forEach(show => show())")
+    await page.until("held.length === 3 && held[2]() === undefined")
+    await page.shows("second", "first")
 
 
 async def test_a_mail_is_shown_in_a_frame_that_can_do_nothing(page: Page) -> None:

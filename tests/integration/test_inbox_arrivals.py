@@ -1,10 +1,13 @@
 """What the inbox page asks of the database: page by page, each thing once, and by indexes however much there is."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import asyncpg
 
-from sandbox.store import Row, Store, sql
+from sandbox import arrivals
+from sandbox.store import Mail, Row, Store, sql
 from tests.plans import explain
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -62,3 +65,25 @@ async def test_pages_have_everything_once_and_read_little_however_much_there_is(
                     assert plan.buffers < 60, (kind, before, generic, str(plan))
                     assert plan.sorted_rows() <= 5 * 51, (kind, before, generic, str(plan))
     await connection.close()
+
+
+async def test_a_long_event_is_told_as_the_event_that_it_is(database_url: str) -> None:
+    data = {"channel": "EMAIL", "labels": {f"label-{number}": "x" * 250 for number in range(64)}}
+    async with Store(database_url) as store:
+        await store.add_webhook("up", "1", json.dumps({"data": data, "type": "sent"}), verified=None, answer=204)
+        (row,) = await store.list_arrivals("webhook", None, None)
+    line = arrivals.line(row)
+    assert (line["title"], line["preview"]) == ("sent", "EMAIL")
+
+
+async def test_a_search_knows_the_letters_of_every_language_and_what_was_said(database_url: str) -> None:
+    said = 'Übung "Élan"\nŽena'
+    async with Store(database_url) as store:
+        await store.add_mail(Mail(None, "anna@example.org", "", said, None, None, b""))
+        await store.add_message("twilio", "+44", {"text": said}, taken_as="SM1")
+        await store.add_message("fcm", "phone", {"title": "t", "body": said}, taken_as="p1")
+        await store.add_mock_delivery(uuid4(), "PUSH", "phone", {"title": said, "body": "b"})
+        await store.add_webhook("up", "1", said, verified=None, answer=204)
+        await store.add_request("smtp", said, "451")
+        for kind, found in ((None, 5), ("refused", 1)):
+            assert len(await walked(store, kind, said.lower())) == found

@@ -74,6 +74,20 @@ async def test_mails_can_be_read(database_url: str) -> None:
         assert await _get(f"{url}/healthz") == {"status": "ok"}
 
 
+async def test_a_sender_that_is_refused_is_among_the_requests(database_url: str) -> None:
+    mail, sender = _mail(), "451x1+notify@example.com"
+    mail.replace_header("From", sender)
+    async with _sandbox(database_url) as (port, url):
+        with pytest.raises(aiosmtplib.SMTPSenderRefused):
+            await _send(port, mail)
+        await _send(port, mail)
+        requests = await _get(f"{url}/requests?server=smtp")
+        assert [(request["address"], request["action"]) for request in requests] == [
+            (sender, "451"),
+            ("anna@example.org", "accept"),
+        ]
+
+
 async def test_copies_are_kept_apart(database_url: str) -> None:
     async with _sandbox(database_url) as (port, url):
         for _ in range(2):

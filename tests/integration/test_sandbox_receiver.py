@@ -23,9 +23,11 @@ class Client:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def post(self, name: str, webhook_id: str = "msg_1", secret: str = SECRET, **changes: str) -> int:
+    async def post(
+        self, name: str, webhook_id: str = "msg_1", secret: str = SECRET, body: str = BODY, **changes: str
+    ) -> int:
         headers = _signed(webhook_id, secret) | {key.replace("_", "-"): value for key, value in changes.items()}
-        async with self._session.post(f"/webhooks/{name}", data=BODY.encode(), headers=headers) as response:
+        async with self._session.post(f"/webhooks/{name}", data=body.encode(), headers=headers) as response:
             return response.status
 
     async def register(self, name: str, secret: object) -> int:
@@ -69,6 +71,13 @@ async def test_takes_everything_without_a_secret(client: Client) -> None:
     assert await client.post("orders", webhook_signature="v1,nonsense") == 204
     (event,) = await client.events("orders")
     assert event["verified"] is None
+
+
+@pytest.mark.parametrize("body", ["nonsense", "[" * 4000])
+async def test_what_is_no_event_does_not_hide_the_others(client: Client, body: str) -> None:
+    for webhook_id, sent in (("msg_1", BODY), ("msg_2", body)):
+        assert await client.post("orders", webhook_id, body=sent) == 204
+    assert [event["body"] for event in await client.events("orders")] == [json.loads(BODY), None]
 
 
 @pytest.mark.parametrize("signature", ["v1,nonsense", "", "v1", "v1a,AAAA", "nonsense"])

@@ -58,11 +58,17 @@ def test_a_text_message_shows_its_segments(text: str) -> None:
     assert facts["Segments"].startswith("2 of GSM_7" if len(text) > 160 else "1 of GSM_7")
 
 
-@pytest.mark.parametrize("body", ["", "nonsense", "[]", "7", '{"type": 7, "data": []}', '{"data": {"channel": {}}}'])
+@pytest.mark.parametrize(
+    "body", ["", "nonsense", "[]", "7", '{"type": 7, "data": []}', '{"data": {"channel": {}}}', "[" * 4000]
+)
 def test_a_webhook_of_anybody_is_shown(body: str) -> None:
     row = {"name": "up", "webhook_id": "", "body": body, "verified": None, "answers": [0, 204]}
     assert dict(arrivals.webhook(row)["facts"])["Answered"] == "none, 204"
     assert arrivals.line({"kind": "webhook", "title": "", "preview": body})["title"]
+
+
+def test_a_mail_that_begins_as_json_and_goes_too_deep_is_shown() -> None:
+    assert mail(b'{"to": ' + b"[" * 4000)["asked"][0] == "smtp"
 
 
 @settings(max_examples=40)
