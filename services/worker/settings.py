@@ -1,5 +1,6 @@
 """The worker's settings. Durations are seconds."""
 
+import ssl
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -223,7 +224,7 @@ class Settings(ProcessSettings):
             host=self.smtp_host,
             port=self.smtp_port,
             tls=self.smtp_tls,
-            ca_file=self.smtp_ca_file,
+            ca_file=_authorities(self.smtp_ca_file),
             username=self.smtp_username,
             password=self.smtp_password.get_secret_value(),
             sender=self.smtp_sender,
@@ -269,7 +270,7 @@ class Settings(ProcessSettings):
         return RemoteSettings(
             address=self._needed(f"{channel.lower()}_remote_address"),
             tls=self.remote_tls == "tls",
-            ca_file=self.remote_ca_file,
+            ca_file=_authorities(self.remote_ca_file),
             token=self._secret("remote_token") if has_token else "",
             timeout=timeout,
             connect_timeout=min(CONNECT_TIMEOUT, self.attempt_deadline(channel) - timeout),
@@ -298,3 +299,13 @@ class Settings(ProcessSettings):
         if not (value := secret.get_secret_value().strip()):
             raise Missing(name.upper())
         return value
+
+
+def _authorities(ca_file: Path | None) -> Path | None:
+    """Raises ValueError: it is read when its provider starts, and then nobody could say whose it is."""
+    if ca_file:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca_file)
+        except OSError:  # of TLS, too
+            raise ValueError("ca_file: is no readable PEM certificate") from None
+    return ca_file

@@ -10,6 +10,7 @@ from services.worker.providers.catalogue import choose_providers
 from services.worker.providers.unconfigured import Unconfigured
 from services.worker.settings import Settings
 from shared.settings import PREFIX
+from tests.certificates import Authority
 
 
 def make(**settings: object) -> Settings:
@@ -113,6 +114,26 @@ def test_what_is_malformed_stops_the_start_and_is_named_without_its_value(name: 
     with pytest.raises(ValueError, match=f"{PREFIX}{name.upper()}") as refused:
         make(**RESEND | TWILIO | FCM | {name: value})
     assert "mk-" not in str(refused.value)
+
+
+SMTP: dict[str, object] = {"email_provider": "smtp", "smtp_host": "mail.example.com", "smtp_sender": "us@example.com"}
+REMOTE: dict[str, object] = {"sms_provider": "remote", "sms_remote_address": "sms.example:50051"}
+
+
+@pytest.mark.parametrize(("name", "chosen"), [("smtp_ca_file", SMTP), ("remote_ca_file", REMOTE)])
+def test_authorities_that_cannot_be_read_stop_the_start_and_are_named(
+    tmp_path: Path, name: str, chosen: dict[str, object]
+) -> None:
+    file = tmp_path / "mk-ca.pem"
+    for written in (None, b"", b"nonsense"):
+        if written is not None:
+            file.write_bytes(written)
+        with pytest.raises(ValueError, match=f"{PREFIX}{name.upper()}: is no readable PEM") as refused:
+            make(**chosen, **{name: file})
+        assert "mk-" not in str(refused.value)
+        assert getattr(make(**{name: file}), name) == file  # its provider is not chosen
+    file.write_bytes(Authority().pem)
+    assert getattr(make(**chosen, **{name: file}), name) == file
 
 
 def test_a_provider_that_is_not_chosen_needs_nothing() -> None:
