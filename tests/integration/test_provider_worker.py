@@ -9,9 +9,11 @@ from uuid import UUID
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from services.worker.providers import Provider
 from services.worker.providers.unconfigured import Unconfigured
+from shared.settings import PREFIX
 from tests.http_providers import KINDS, Kind
 from tests.integration.conftest import StartWorker
 from tests.notifications import Notifications
@@ -142,8 +144,12 @@ async def test_a_lane_that_lacks_a_credential_says_so_and_touches_nothing(
     waiting = await notifications.insert("sms", channel="SMS", address="+447700900123")
     mail = await notifications.insert("mail")
     scripted = ScriptedProvider()
-    lacking = Unconfigured("twilio", "TWILIO_AUTH_TOKEN")
-    await start_worker(database_url, {"EMAIL": scripted, "SMS": lacking}, probe_base=0.1, probe_cap=0.2)
+    lacking = Unconfigured("twilio", "TWILIO_AUTH_TOKEN", "TWILIO_SENDER")
+    with capture_logs() as lines:
+        await start_worker(database_url, {"EMAIL": scripted, "SMS": lacking}, probe_base=0.1, probe_cap=0.2)
+    (said,) = [line for line in lines if line["event"] == "lane.unconfigured"]
+    assert (said["log_level"], said["channel"], said["provider"]) == ("error", "SMS", "twilio")
+    assert said["missing"] == f"{PREFIX}TWILIO_AUTH_TOKEN, {PREFIX}TWILIO_SENDER"
     await eventually(lambda: ended(notifications, mail))
 
     async def cause() -> str | None:

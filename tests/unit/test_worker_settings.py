@@ -83,12 +83,21 @@ def test_what_a_provider_lacks_is_named_and_stops_neither_the_start_nor_other_la
     assert len(found.cause) <= 64
 
 
+def test_all_that_a_provider_lacks_is_named_at_once(tmp_path: Path) -> None:
+    twilio = choose_providers(make(sms_provider="twilio", twilio_auth_token_file=tmp_path / "token"))["SMS"]
+    assert isinstance(twilio, Unconfigured)
+    assert twilio.settings == ("TWILIO_ACCOUNT_SID", "TWILIO_AUTH_TOKEN_FILE", "TWILIO_SENDER")
+    remote = choose_providers(make(push_provider="remote", remote_token_file=tmp_path / "token"))["PUSH"]
+    assert isinstance(remote, Unconfigured)
+    assert remote.settings == ("PUSH_REMOTE_ADDRESS", "REMOTE_TOKEN_FILE")
+
+
 def test_a_secret_can_be_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     kept = {key: value for key, value in TWILIO.items() if key != "twilio_auth_token"}
     lacking = choose_providers(make(**kept, twilio_auth_token_file=file))["SMS"]
     assert isinstance(lacking, Unconfigured)
-    assert lacking.setting == "TWILIO_AUTH_TOKEN_FILE"
+    assert lacking.settings == ("TWILIO_AUTH_TOKEN_FILE",)
     file.write_text("mk-token\n")
     assert make(**kept, twilio_auth_token_file=file).twilio().secret == "mk-token"
     with pytest.raises(ValueError, match=f"{PREFIX}TWILIO_AUTH_TOKEN_FILE: at most one"):
@@ -155,7 +164,7 @@ def test_any_lane_can_be_delivered_by_somebody_elses_service() -> None:
     assert (settings.remote("SMS").token, settings.remote("SMS").tls) == ("mk-token", True)
     lacking = choose_providers(make(**everywhere, **addresses | {"sms_remote_address": ""}))
     assert isinstance(lacking["SMS"], Unconfigured)
-    assert lacking["SMS"].setting == "SMS_REMOTE_ADDRESS"
+    assert lacking["SMS"].settings == ("SMS_REMOTE_ADDRESS",)
     assert lacking["PUSH"].name == "remote"
     with pytest.raises(ValueError, match=f"{PREFIX}SMS_REMOTE_ADDRESS"):
         make(**everywhere, **addresses | {"sms_remote_address": "mk-host"})
