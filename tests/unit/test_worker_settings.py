@@ -170,3 +170,18 @@ def test_any_lane_can_be_delivered_by_somebody_elses_service() -> None:
         make(**everywhere, **addresses | {"sms_remote_address": "mk-host"})
     with pytest.raises(ValueError, match=f"{PREFIX}REMOTE_TLS"):
         make(**everywhere, **addresses, remote_token=SecretStr("mk-token"), remote_tls="none")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"smtp_host": ""}, "smtp_host"),
+        ({"smtp_sender": ""}, "smtp_sender"),
+        ({"smtp_username": "mk-user"}, "smtp_password"),
+        ({"smtp_password": SecretStr("mk-password")}, "smtp_password"),
+    ],
+)
+def test_what_smtp_lacks_stops_the_start(changes: dict[str, object], named: str) -> None:
+    with pytest.raises(ValueError, match=named) as refused:
+        make(**SMTP | changes)
+    assert "mk-" not in str(refused.value)
