@@ -164,7 +164,8 @@ def _shared_lane(channel: str, settings: Settings, provider: Provider) -> Shared
 def _unfit(channel: str, provider: Provider) -> str | None:
     if not isinstance(provider, Unconfigured):
         return None
-    log.error("lane.unconfigured", channel=channel, provider=provider.name, missing=f"{PREFIX}{provider.setting}")
+    missing = ", ".join(f"{PREFIX}{setting}" for setting in provider.settings)
+    log.error("lane.unconfigured", channel=channel, provider=provider.name, missing=missing)
     return provider.cause
 
 

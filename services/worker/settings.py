@@ -1,5 +1,7 @@
 """The worker's settings. Durations are seconds."""
 
+import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -223,7 +225,7 @@ class Settings(ProcessSettings):
             host=self.smtp_host,
             port=self.smtp_port,
             tls=self.smtp_tls,
-            ca_file=self.smtp_ca_file,
+            ca_file=_authorities(self.smtp_ca_file),
             username=self.smtp_username,
             password=self.smtp_password.get_secret_value(),
             sender=self.smtp_sender,
@@ -234,19 +236,16 @@ class Settings(ProcessSettings):
 
     def resend(self) -> ResendSettings:
         """Raises Missing, ValueError."""
-        return ResendSettings(
-            api_key=self._secret("resend_api_key"),
-            sender=self._needed("resend_sender"),
-            url=self.resend_url,
-            timeout=self.email_provider_timeout,
-        )
+        api_key, sender = self._needed("resend_api_key", "resend_sender")
+        return ResendSettings(api_key=api_key, sender=sender, url=self.resend_url, timeout=self.email_provider_timeout)
 
     def twilio(self) -> TwilioSettings:
         """Raises Missing, ValueError."""
+        account_sid, secret, sender = self._needed("twilio_account_sid", "twilio_auth_token", "twilio_sender")
         return TwilioSettings(
-            account_sid=self._needed("twilio_account_sid"),
-            secret=self._secret("twilio_auth_token"),
-            sender=self._needed("twilio_sender"),
+            account_sid=account_sid,
+            secret=secret,
+            sender=sender,
             api_key_sid=self.twilio_api_key_sid,
             url=self.twilio_url,
             timeout=self.sms_provider_timeout,
@@ -254,8 +253,9 @@ class Settings(ProcessSettings):
 
     def fcm(self) -> FcmSettings:
         """Raises Missing, ValueError."""
+        (credentials,) = self._needed("fcm_credentials")
         return FcmSettings(
-            account=ServiceAccount.parse(self._secret("fcm_credentials")),
+            account=ServiceAccount.parse(credentials),
             project=self.fcm_project,
             url=self.fcm_url,
             timeout=self.push_provider_timeout,
@@ -265,36 +265,45 @@ class Settings(ProcessSettings):
     def remote(self, channel: str) -> RemoteSettings:
         """Raises Missing, ValueError."""
         has_token = self.remote_token_file or self.remote_token.get_secret_value()
+        address, *token = self._needed(f"{channel.lower()}_remote_address", *(["remote_token"] if has_token else []))
         timeout = self.provider_timeout(channel)
         return RemoteSettings(
-            address=self._needed(f"{channel.lower()}_remote_address"),
+            address=address,
             tls=self.remote_tls == "tls",
-            ca_file=self.remote_ca_file,
-            token=self._secret("remote_token") if has_token else "",
+            ca_file=_authorities(self.remote_ca_file),
+            token="".join(token),
             timeout=timeout,
             connect_timeout=min(CONNECT_TIMEOUT, self.attempt_deadline(channel) - timeout),
         )
 
-    def _needed(self, name: str) -> str:
-        if not (value := str(getattr(self, name))):
-            raise Missing(name.upper())
-        return value
+    def _needed(self, *names: str) -> Sequence[str]:
+        """Their values. Raises Missing, which names each that has none."""
+        values = [self._secret(name) if name in SECRETS else str(getattr(self, name)) for name in names]
+        if missing := [name for name, value in zip(names, values, strict=True) if not value]:
+            raise Missing(*(self._place(name).upper() for name in missing))
+        return values
+
+    def _place(self, name: str) -> str:
+        """The setting that has it: itself, or its file's."""
+        return f"{name}_file" if getattr(self, f"{name}_file", None) else name
 
     def _secret(self, name: str) -> str:
-        """From its variable or its file, which may also come later than this process: then it is missing."""
+        """From its variable or its file, which may also come later than this process: then it is empty."""
         file: Path | None = getattr(self, f"{name}_file")
         if file is None:
-            return self._needed_secret(name)
+            secret: SecretStr = getattr(self, name)
+            return secret.get_secret_value().strip()
         try:
-            found = file.read_text().strip()
+            return file.read_text().strip()
         except (OSError, UnicodeDecodeError):
-            found = ""
-        if not found:
-            raise Missing(f"{name}_file".upper())
-        return found
+            return ""
 
-    def _needed_secret(self, name: str) -> str:
-        secret: SecretStr = getattr(self, name)
-        if not (value := secret.get_secret_value().strip()):
-            raise Missing(name.upper())
-        return value
+
+def _authorities(ca_file: Path | None) -> Path | None:
+    """Raises ValueError: it is read when its provider starts, and then nobody could say whose it is."""
+    if ca_file:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca_file)
+        except OSError:  # of TLS, too
+            raise ValueError("ca_file: is no readable PEM certificate") from None
+    return ca_file

@@ -17,8 +17,6 @@ from services.worker.providers.answers import RATE_REST
 from services.worker.providers.remote import ANSWERS, MAX_ANSWER, TABLE, Remote
 from services.worker.providers.remote_settings import RemoteSettings
 from tests.certificates import Authority
-from tests.integration.conftest import StartWorker
-from tests.notifications import Notifications
 from tests.pretended import deliver
 from tests.raw_http import Do, raw_server
 from tests.remote_server import remote, remote_server
@@ -217,18 +215,3 @@ async def test_settings_that_cannot_work_are_named_without_their_value(field: st
 
 async def test_no_secret_is_shown() -> None:
     assert "mk-" not in repr(RemoteSettings(address="127.0.0.1:1", token="mk-token"))
-
-
-async def test_at_most_once_ends_with_the_first_call_that_may_have_been_carried_out(
-    notifications: Notifications, start_worker: StartWorker, database_url: str
-) -> None:
-    async with remote_server(None) as server, remote(server.address, "EMAIL", timeout=0.5) as provider:
-        id_ = await notifications.insert("once", at_most_once=True)
-        await start_worker(database_url, provider)
-
-        async def failed() -> bool:
-            return await notifications.status(id_) == "FAILED"
-
-        await eventually(failed)
-        assert (await notifications.get(id_))["failure_reason"] == "OUTCOME_UNKNOWN"
-        assert len(server.asked) == 1

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from sandbox import twilio as sandbox
 from sandbox.postgres import Postgres
+from services.worker.measured import shown_code
 from services.worker.providers import Answer
 from services.worker.providers.twilio import Twilio
 from services.worker.providers.twilio_codes import QUEUE_REST, TABLE
 from services.worker.providers.twilio_settings import TwilioSettings
+from shared.telemetry import metrics
 from tests.pretended import Pretended, deciding, deliver, pretending
 
 # One server for all of them.
@@ -125,11 +128,13 @@ async def test_what_is_no_text_is_not_sent(pretended: Pretended, content: dict[s
     assert (outcome.answer, begun) == (Answer.PERMANENT_MESSAGE, False)
 
 
-async def test_a_code_that_no_row_names_is_counted(pretended: Pretended) -> None:
+async def test_a_code_that_no_row_names_is_logged_and_counted_as_other(pretended: Pretended) -> None:
     async with made(pretended.url, sender="E29999") as twilio:
-        await deliver(twilio, NUMBER, CONTENT)
-        await deliver(twilio, NUMBER, CONTENT)
-    assert twilio.judge.unlisted == {"400-29999": 2}
+        with capture_logs() as lines:
+            outcome, _ = await deliver(twilio, NUMBER, CONTENT)
+    said = {"event": "provider.answer_unlisted", "log_level": "warning", "provider": "twilio", "code": "400-29999"}
+    assert said in lines
+    assert shown_code("twilio", outcome.code) == metrics.OTHER
 
 
 @pytest.mark.parametrize(

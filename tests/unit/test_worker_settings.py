@@ -10,6 +10,7 @@ from services.worker.providers.catalogue import choose_providers
 from services.worker.providers.unconfigured import Unconfigured
 from services.worker.settings import Settings
 from shared.settings import PREFIX
+from tests.certificates import Authority
 
 
 def make(**settings: object) -> Settings:
@@ -82,12 +83,21 @@ def test_what_a_provider_lacks_is_named_and_stops_neither_the_start_nor_other_la
     assert len(found.cause) <= 64
 
 
+def test_all_that_a_provider_lacks_is_named_at_once(tmp_path: Path) -> None:
+    twilio = choose_providers(make(sms_provider="twilio", twilio_auth_token_file=tmp_path / "token"))["SMS"]
+    assert isinstance(twilio, Unconfigured)
+    assert twilio.settings == ("TWILIO_ACCOUNT_SID", "TWILIO_AUTH_TOKEN_FILE", "TWILIO_SENDER")
+    remote = choose_providers(make(push_provider="remote", remote_token_file=tmp_path / "token"))["PUSH"]
+    assert isinstance(remote, Unconfigured)
+    assert remote.settings == ("PUSH_REMOTE_ADDRESS", "REMOTE_TOKEN_FILE")
+
+
 def test_a_secret_can_be_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     kept = {key: value for key, value in TWILIO.items() if key != "twilio_auth_token"}
     lacking = choose_providers(make(**kept, twilio_auth_token_file=file))["SMS"]
     assert isinstance(lacking, Unconfigured)
-    assert lacking.setting == "TWILIO_AUTH_TOKEN_FILE"
+    assert lacking.settings == ("TWILIO_AUTH_TOKEN_FILE",)
     file.write_text("mk-token\n")
     assert make(**kept, twilio_auth_token_file=file).twilio().secret == "mk-token"
     with pytest.raises(ValueError, match=f"{PREFIX}TWILIO_AUTH_TOKEN_FILE: at most one"):
@@ -115,6 +125,26 @@ def test_what_is_malformed_stops_the_start_and_is_named_without_its_value(name: 
     assert "mk-" not in str(refused.value)
 
 
+SMTP: dict[str, object] = {"email_provider": "smtp", "smtp_host": "mail.example.com", "smtp_sender": "us@example.com"}
+REMOTE: dict[str, object] = {"sms_provider": "remote", "sms_remote_address": "sms.example:50051"}
+
+
+@pytest.mark.parametrize(("name", "chosen"), [("smtp_ca_file", SMTP), ("remote_ca_file", REMOTE)])
+def test_authorities_that_cannot_be_read_stop_the_start_and_are_named(
+    tmp_path: Path, name: str, chosen: dict[str, object]
+) -> None:
+    file = tmp_path / "mk-ca.pem"
+    for written in (None, b"", b"nonsense"):
+        if written is not None:
+            file.write_bytes(written)
+        with pytest.raises(ValueError, match=f"{PREFIX}{name.upper()}: is no readable PEM") as refused:
+            make(**chosen, **{name: file})
+        assert "mk-" not in str(refused.value)
+        assert getattr(make(**{name: file}), name) == file  # its provider is not chosen
+    file.write_bytes(Authority().pem)
+    assert getattr(make(**chosen, **{name: file}), name) == file
+
+
 def test_a_provider_that_is_not_chosen_needs_nothing() -> None:
     assert make(twilio_account_sid="anything").twilio_account_sid == "anything"
 
@@ -134,9 +164,24 @@ def test_any_lane_can_be_delivered_by_somebody_elses_service() -> None:
     assert (settings.remote("SMS").token, settings.remote("SMS").tls) == ("mk-token", True)
     lacking = choose_providers(make(**everywhere, **addresses | {"sms_remote_address": ""}))
     assert isinstance(lacking["SMS"], Unconfigured)
-    assert lacking["SMS"].setting == "SMS_REMOTE_ADDRESS"
+    assert lacking["SMS"].settings == ("SMS_REMOTE_ADDRESS",)
     assert lacking["PUSH"].name == "remote"
     with pytest.raises(ValueError, match=f"{PREFIX}SMS_REMOTE_ADDRESS"):
         make(**everywhere, **addresses | {"sms_remote_address": "mk-host"})
     with pytest.raises(ValueError, match=f"{PREFIX}REMOTE_TLS"):
         make(**everywhere, **addresses, remote_token=SecretStr("mk-token"), remote_tls="none")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"smtp_host": ""}, "smtp_host"),
+        ({"smtp_sender": ""}, "smtp_sender"),
+        ({"smtp_username": "mk-user"}, "smtp_password"),
+        ({"smtp_password": SecretStr("mk-password")}, "smtp_password"),
+    ],
+)
+def test_what_smtp_lacks_stops_the_start(changes: dict[str, object], named: str) -> None:
+    with pytest.raises(ValueError, match=named) as refused:
+        make(**SMTP | changes)
+    assert "mk-" not in str(refused.value)

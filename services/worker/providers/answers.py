@@ -5,7 +5,6 @@ provider are those of the protocol, so that a code which nobody has heard of mea
 """
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,8 +16,6 @@ from services.worker.providers import Answer, Outcome, safe_code
 from services.worker.providers.http import Reply
 
 log = structlog.get_logger()
-
-MAX_UNLISTED = 1_000
 
 RATE_REST = timedelta(seconds=2)
 
@@ -62,11 +59,9 @@ CLASSES: Table = (
 
 
 class Judge:
-    """Applies a provider's table, and counts the codes that it does not list."""
+    """Applies a provider's table, and logs the codes that it does not list."""
 
     def __init__(self, provider: str) -> None:
-        self.unlisted: Counter[str] = Counter()
-        """By safe code; past a bound under `others`, since whoever answers chooses the codes."""
         self._provider = provider
 
     def __call__(self, table: Table, reply: Reply, code: str, *, text: str = "", message_id: str = "") -> Outcome:
@@ -77,10 +72,5 @@ class Judge:
             # A page of somebody who sits in between can have any status, and no id.
             return Outcome(row.answer, shown, message_id) if message_id else Outcome(Answer.UNKNOWN, "answer-malformed")
         if code and row.code == "*":
-            self._count(shown)
+            log.warning("provider.answer_unlisted", provider=self._provider, code=shown)
         return Outcome(row.answer, shown, not_before=reply.retry_after or row.rest, opted_out=row.opted_out)
-
-    def _count(self, shown: str) -> None:
-        known = shown in self.unlisted or len(self.unlisted) < MAX_UNLISTED
-        self.unlisted[shown if known else "others"] += 1
-        log.warning("provider.answer_unlisted", provider=self._provider, code=shown)

@@ -24,7 +24,7 @@ def _provider(settings: Settings, channel: str) -> Provider:
     try:
         return MAKERS[name](settings, channel)
     except Missing as missing:
-        return Unconfigured(name, missing.setting)
+        return Unconfigured(name, *missing.settings)
 
 
 def _mock(settings: Settings, channel: str) -> Provider:

@@ -6,21 +6,21 @@ from services.worker.providers import Answer, Handover, Message, Outcome, Provid
 
 
 class Missing(Exception):
-    """A setting without which a provider cannot work. Carries its name."""
+    """Settings without which a provider cannot work. Carries their names."""
 
-    def __init__(self, setting: str) -> None:
-        super().__init__(f"{setting} is missing")
-        self.setting = setting
+    def __init__(self, *settings: str) -> None:
+        super().__init__(f"missing: {', '.join(settings)}")
+        self.settings = settings
 
 
 class Unconfigured(Provider):
     """Takes the place of the provider called `name`, and takes nothing."""
 
-    def __init__(self, name: str, setting: str) -> None:
+    def __init__(self, name: str, *settings: str) -> None:
         self.name = name
-        self.setting = setting
-        self.cause = safe_code(f"{setting}-missing")
-        """What the lane's breaker says."""
+        self.settings = settings
+        self.cause = safe_code(f"{settings[0]}-missing")
+        """What the lane's breaker says: one of them, for it is a code."""
 
     async def __aenter__(self) -> Self:
         return self
