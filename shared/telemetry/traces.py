@@ -55,24 +55,37 @@ def made_by(tracer: Tracer) -> Iterator[None]:
 @asynccontextmanager
 async def exported(about: Resource) -> AsyncIterator[None]:
     """Spans go where OTEL_TRACES_EXPORTER says; leaving waits at most FLUSH for the last of them."""
-    usable = [made for name in exporters("TRACES", (OTLP, CONSOLE)) if (made := _outlet(name))]
-    if not usable:
+    names = exporters("TRACES", (OTLP, CONSOLE))
+    both: SynchronousMultiSpanProcessor = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call]
+    tracer = _maker(both, about) if names else None
+    usable = [made for name in names if (made := _outlet(name))] if tracer else []
+    if not tracer or not usable:
         yield
         return
     outlets, processors = zip(*usable, strict=True)
-    both: SynchronousMultiSpanProcessor = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call]
     for processor in processors:
         both.add_span_processor(processor)
+    if len(processors) == 1:
+        tracer.processor = processors[0]
     log.info("traces.started", exporters=len(outlets))
     try:
-        with made_by(Tracer(processors[0] if len(processors) == 1 else both, about)):
+        with made_by(tracer):
             yield
     finally:
         await _shut_down(both, outlets)
 
 
-def _outlet(name: str) -> tuple[SpanExporter, SpanProcessor] | None:
+def _maker(processor: SpanProcessor, about: Resource) -> Tracer | None:
     """None where the variables are no use to it: nobody does without notifications for that."""
+    try:
+        return Tracer(processor, about)
+    except Exception as error:
+        log.error("traces.unusable", exc_info=error)
+        return None
+
+
+def _outlet(name: str) -> tuple[SpanExporter, SpanProcessor] | None:
+    """Likewise."""
     try:
         exporter = Exporter() if name == OTLP else ConsoleSpanExporter(formatter=_line)
         return exporter, _batches(exporter)

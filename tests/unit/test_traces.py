@@ -1,10 +1,14 @@
 """Spans: what they say, who is told of them, and what it costs nobody that they are not taken."""
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -16,11 +20,13 @@ from opentelemetry.trace import INVALID_SPAN, SpanContext, SpanKind, StatusCode,
 from services.worker import spans as attempts
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from shared import telemetry
-from shared.telemetry import environment, otlp, traces
+from shared.telemetry import environment, otlp, readers, traces
+from shared.telemetry.metrics import Metric
 from shared.telemetry.spans import MAX_LINKS, Form, Span, Tracer, Unsampled
 from tests.spans import Told, told
 from tests.unit.test_attempt import CLAIM
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 FORM = Form("deliver EMAIL", SpanKind.CONSUMER, {"messaging.system": "notifyqueue", "port": 25, "yes": True})
 SAMPLED, UNSAMPLED = TraceFlags(1), TraceFlags(0)
 
@@ -235,14 +241,31 @@ def test_it_is_off_until_it_is_asked_for(
     [
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "?"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "-1"),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "unlimited"),
+        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "-1"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "0"),
+        ("OTEL_METRICS_EXEMPLAR_FILTER", "none"),
     ],
 )
 async def test_what_cannot_be_used_is_left_out(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    with socket.create_server(("127.0.0.1", 0)) as server:  # where nobody listens in a moment
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)  # of both signals
     monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(traces, "FLUSH", 0.2)
+    monkeypatch.setattr(readers, "FLUSH", 0.2)
+    of_metrics, of_traces = "METRIC" in variable, variable.startswith(("OTEL_BSP", "OTEL_SPAN", "OTEL_ATTRIBUTE"))
     async with telemetry.configured("test", uuid4()):
-        assert not traces.on()
+        assert (traces.on(), Metric.kept) == (of_metrics, of_traces)
+    assert (traces.on(), Metric.kept) == (False, False)
+
+
+def test_a_limit_that_is_no_number_stops_no_process_from_starting() -> None:
+    environ = {**os.environ, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "unlimited"}
+    subprocess.run([sys.executable, "-c", "import shared.telemetry"], cwd=CHECKOUT, env=environ, check=True)
 
 
 async def test_the_sdk_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
