@@ -30,6 +30,9 @@ FLUSH = 3.0  # seconds that a process waits for its last spans to be told
 QUEUE = 16_384  # spans: two seconds of a worker that does nothing else
 
 HEADERS = ("traceparent", "tracestate")
+LONGEST_STATE = (
+    512  # characters, as W3C asks to pass on; a longer one is dropped, or each of our own calls would carry it
+)
 
 _FLAGS = tuple(f"{flags:02x}" for flags in range(256))
 _W3C = TraceContextTextMapPropagator()
@@ -152,6 +155,8 @@ def received(headers: Mapping[str, str]) -> SpanContext | None:
     """The span of whoever called, by the headers of the call, in lower case."""
     if "traceparent" not in headers:
         return None
+    if len(headers.get("tracestate", "")) > LONGEST_STATE:
+        headers = {"traceparent": headers["traceparent"]}
     context = trace.get_current_span(_W3C.extract(headers)).get_span_context()
     return context if context.is_valid else None
 

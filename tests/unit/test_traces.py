@@ -195,6 +195,15 @@ def test_what_is_written_down_is_found_again(state: str) -> None:
     assert traces.restored(text) is None  # where nobody listens
 
 
+@pytest.mark.parametrize(("length", "kept"), [(512, True), (513, False)])
+def test_a_state_longer_than_the_standard_asks_to_pass_on_is_dropped(length: int, kept: bool) -> None:
+    entries = f"a={'x' * 254},b={'x' * 200}".ljust(length, "x")  # each no longer than the library takes
+    assert len(entries) == length
+    parent = f"00-{'1' * 32}-{'2' * 16}-01"
+    found = traces.stored(traces.received({"traceparent": parent, "tracestate": entries}))
+    assert found == (f"{parent} {entries}" if kept else parent)
+
+
 @pytest.mark.parametrize("text", [None, "", "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "ff-x-y-01"])
 def test_what_is_no_span_is_none(text: str | None) -> None:
     with told():
