@@ -4,6 +4,7 @@ What is stored of a span is its W3C `traceparent`, and after a space its `traces
 """
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -70,6 +71,8 @@ async def exported(about: Resource) -> AsyncIterator[None]:
         both.add_span_processor(processor)
     if len(processors) == 1:
         tracer.processor = processors[0]
+    # It warns of each span that it drops, which costs more than the span; that the collector is away says its exporter.
+    logging.getLogger("opentelemetry.sdk._shared_internal").setLevel(logging.ERROR)
     log.info("traces.started", exporters=len(outlets))
     try:
         with made_by(tracer):

@@ -294,7 +294,9 @@ def test_who_tells_it_is_named_as_the_standard_has_it(monkeypatch: pytest.Monkey
     assert environment.resource("worker", instance).attributes["service.name"] == "mail"
 
 
-async def test_a_collector_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_collector_that_says_nothing_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(traces, "FLUSH", 0.2)  # and the library's own patience is ten seconds a batch
     monkeypatch.setattr(traces, "QUEUE", 1024)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -302,5 +304,6 @@ async def test_a_collector_that_says_nothing_holds_up_nobody(monkeypatch: pytest
         async with telemetry.configured("test", uuid4()):
             for _ in range(5_000):  # more than it keeps
                 traces.start(FORM).end()
+    assert not [record for record in caplog.records if "Queue full" in record.message], "none for each that is dropped"
     assert not traces.on()
     assert isinstance(traces.start(FORM), trace.NonRecordingSpan)
