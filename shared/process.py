@@ -72,7 +72,7 @@ class Process:
             credentials=tls.credentials(files) if files else None,
         )
         server.layers = [
-            measured,
+            *([measured] if metrics.Metric.kept else []),
             *([traced] if traces.on() else []),
             logged,
             errors_mapped,

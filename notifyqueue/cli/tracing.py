@@ -4,6 +4,7 @@
 """
 
 import os
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
@@ -14,9 +15,17 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 
 
 def interceptors() -> Sequence[grpc.aio.ClientInterceptor]:
-    """For each call; none where nobody asks, so that nothing more is imported."""
+    """For each call; none where nobody asks, so that nothing more is imported, and none where that cannot be done."""
     if not _asked() or not _installed():
         return ()
+    try:
+        return _made()
+    except Exception as error:  # a package that is missing, a variable that is no use: nobody does without the command
+        print(f"notifyqueue: not traced: {type(error).__name__}: {error}", file=sys.stderr)
+        return ()
+
+
+def _made() -> Sequence[grpc.aio.ClientInterceptor]:
     from opentelemetry import context
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
     from opentelemetry.instrumentation import grpc as instrumentation

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TypeAlias
 
 BOUND = 10_000  # the literal in sql/read_*_stats.sql and read_totals.sql
+SHOWN = 1_000  # of the gauges, which are read again and again
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from services.scheduler.limits import Limit
 from services.scheduler.listing import Filter, Scan, leading
 from services.scheduler.notification import HistoryEntry, Notification, Request
 from services.scheduler.redrives import Dead, Slice, Tried
-from services.scheduler.statistics import BOUND, Count, LaneStats, Totals, WebhookStats
+from services.scheduler.statistics import SHOWN, Count, LaneStats, Totals, WebhookStats
 from services.scheduler.templates import VersionRef
 from shared.database import Executor, Locked, Statements, columns
 from shared.telemetry import traces
@@ -76,7 +76,7 @@ class Store:
 
     async def read_gauges(self) -> Sequence[tuple[str, tuple[str, ...], float]]:
         """Gauge, attributes and value of each."""
-        rows = await self._executor.fetch(sql["read_gauges"], BOUND)
+        rows = await self._executor.fetch(sql["read_gauges"], SHOWN)
         return [(row["gauge"], tuple(row["attributes"]), row["value"]) for row in rows]
 
     async def read_history(self, notification_id: UUID) -> Sequence[HistoryEntry]:

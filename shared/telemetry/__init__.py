@@ -3,9 +3,13 @@
 What is exported says ids, codes and numbers: no content, address, key, secret, label, and no words of an exception.
 """
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import UUID
+
+# Our spans know no such limit, and where it is no number the SDK cannot even be imported.
+os.environ.pop("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", None)
 
 from shared.telemetry import readers, traces
 from shared.telemetry.environment import disabled, resource

@@ -139,8 +139,8 @@ def listen(*, on: bool) -> None:
 DEPTH = Gauge(
     "notifyqueue.queue.depth",
     "{notification}",
-    "What is to be sent: `due` now, or `waiting` at a recipient's limit. Exact up to 10,000 of each, and then "
-    "10,000, which says at least. Crash suspects are counted apart.",
+    "What is to be sent: `due` now, or `waiting` at a recipient's limit. Exact up to 1,000 of each, and then "
+    "1,000, which says at least. Crash suspects are counted apart.",
     ("channel", "priority", "state"),
 )
 LAG = Gauge(
@@ -152,7 +152,7 @@ LAG = Gauge(
 SUSPECTS = Gauge(
     "notifyqueue.queue.suspects",
     "{notification}",
-    "Crash suspects that are to be sent, up to 10,000: two workers were lost while they held each.",
+    "Crash suspects that are to be sent, up to 1,000: two workers were lost while they held each.",
     ("channel",),
 )
 STRANDED = Gauge(
@@ -176,7 +176,7 @@ BACKLOG = Gauge(
     "notifyqueue.webhook.backlog",
     "{webhook}",
     "Webhooks that have not arrived: events that are `unassigned` to their endpoints, deliveries that are `pending`; "
-    "up to 10,000 of each.",
+    "up to 1,000 of each.",
     ("stage",),
 )
 WEBHOOK_LAG = Gauge(
@@ -188,7 +188,7 @@ WEBHOOK_LAG = Gauge(
 DISABLED = Gauge(
     "notifyqueue.webhook.disabled_endpoints",
     "{endpoint}",
-    "Endpoints that have answered 410 and get nothing since, up to 10,000; not those that were deleted.",
+    "Endpoints that have answered 410 and get nothing since, up to 1,000; not those that were deleted.",
 )
 SNAPSHOT = Gauge(
     "notifyqueue.database.snapshot_age",

@@ -8,7 +8,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -99,14 +99,34 @@ async def exported(about: Resource) -> AsyncIterator[None]:
         yield
         return
     async with AsyncExitStack() as stack:
-        readers = [reader for name in names if (reader := MAKERS[name](stack))]
-        if not readers:
-            yield
-            return
-        provider = stack.enter_context(provided(about, readers))
-        stack.push_async_callback(_shut_down, provider)
-        log.info("metrics.started", exporters=len(readers))
+        readers = [reader for name in names if (reader := _reader(name, stack))]
+        if readers:
+            await _provide(about, readers, stack)
         yield
+
+
+def _reader(name: str, stack: AsyncExitStack) -> MetricReader | None:
+    """None where the variables are no use to it: nobody does without notifications for that."""
+    try:
+        return MAKERS[name](stack)
+    except Exception as error:
+        log.error("metrics.unusable", exporter=name, exc_info=error)
+        return None
+
+
+async def _provide(about: Resource, readers: Sequence[MetricReader], stack: AsyncExitStack) -> None:
+    """Likewise: then the readers end at once."""
+    try:
+        provider = stack.enter_context(provided(about, readers))
+    except Exception as error:
+        log.error("metrics.unusable", exc_info=error)
+        for reader in readers:
+            with suppress(Exception):
+                await asyncio.to_thread(reader.shutdown)
+        await stack.aclose()
+        return
+    stack.push_async_callback(_shut_down, provider)
+    log.info("metrics.started", exporters=len(readers))
 
 
 async def _shut_down(provider: MeterProvider) -> None:

@@ -4,6 +4,7 @@ What is stored of a span is its W3C `traceparent`, and after a space its `traces
 """
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,9 @@ FLUSH = 3.0  # seconds that a process waits for its last spans to be told
 QUEUE = 16_384  # spans: two seconds of a worker that does nothing else
 
 HEADERS = ("traceparent", "tracestate")
+LONGEST_STATE = (
+    512  # characters, as W3C asks to pass on; a longer one is dropped, or each of our own calls would carry it
+)
 
 _FLAGS = tuple(f"{flags:02x}" for flags in range(256))
 _W3C = TraceContextTextMapPropagator()
@@ -55,24 +59,39 @@ def made_by(tracer: Tracer) -> Iterator[None]:
 @asynccontextmanager
 async def exported(about: Resource) -> AsyncIterator[None]:
     """Spans go where OTEL_TRACES_EXPORTER says; leaving waits at most FLUSH for the last of them."""
-    usable = [made for name in exporters("TRACES", (OTLP, CONSOLE)) if (made := _outlet(name))]
-    if not usable:
+    names = exporters("TRACES", (OTLP, CONSOLE))
+    both: SynchronousMultiSpanProcessor = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call]
+    tracer = _maker(both, about) if names else None
+    usable = [made for name in names if (made := _outlet(name))] if tracer else []
+    if not tracer or not usable:
         yield
         return
     outlets, processors = zip(*usable, strict=True)
-    both: SynchronousMultiSpanProcessor = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call]
     for processor in processors:
         both.add_span_processor(processor)
+    if len(processors) == 1:
+        tracer.processor = processors[0]
+    # It warns of each span that it drops, which costs more than the span; that the collector is away says its exporter.
+    logging.getLogger("opentelemetry.sdk._shared_internal").setLevel(logging.ERROR)
     log.info("traces.started", exporters=len(outlets))
     try:
-        with made_by(Tracer(processors[0] if len(processors) == 1 else both, about)):
+        with made_by(tracer):
             yield
     finally:
         await _shut_down(both, outlets)
 
 
-def _outlet(name: str) -> tuple[SpanExporter, SpanProcessor] | None:
+def _maker(processor: SpanProcessor, about: Resource) -> Tracer | None:
     """None where the variables are no use to it: nobody does without notifications for that."""
+    try:
+        return Tracer(processor, about)
+    except Exception as error:
+        log.error("traces.unusable", exc_info=error)
+        return None
+
+
+def _outlet(name: str) -> tuple[SpanExporter, SpanProcessor] | None:
+    """Likewise."""
     try:
         exporter = Exporter() if name == OTLP else ConsoleSpanExporter(formatter=_line)
         return exporter, _batches(exporter)
@@ -139,6 +158,8 @@ def received(headers: Mapping[str, str]) -> SpanContext | None:
     """The span of whoever called, by the headers of the call, in lower case."""
     if "traceparent" not in headers:
         return None
+    if len(headers.get("tracestate", "")) > LONGEST_STATE:
+        headers = {"traceparent": headers["traceparent"]}
     context = trace.get_current_span(_W3C.extract(headers)).get_span_context()
     return context if context.is_valid else None
 

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
 from services.scheduler.gauges import DOCTOR_INTERVAL, GAUGES, INTERVAL, Gauges
+from services.scheduler.statistics import SHOWN
 from services.scheduler.store import Store
 from services.worker.providers import Answer, Outcome
 from shared.database import Database
@@ -278,3 +279,20 @@ async def test_by_default_nothing_is_kept_and_nobody_listens(monkeypatch: pytest
             async with configured("worker", uuid4()):
                 move()
                 assert not m.LOST.values()
+
+
+async def test_a_gauge_counts_up_to_its_bound_and_whoever_takes_nothing_hides_no_other(
+    database_url: str, notifications: Notifications, reader: Reader, stack: AsyncExitStack
+) -> None:
+    await notifications.insert_many(SHOWN + 1, priority=3, due_in=-HOUR)
+    await notifications.connection.execute(
+        "INSERT INTO notifyqueue.webhook_endpoints (tenant_id, url, sealed_secret, enabled, disabled_reason, "
+        "next_due_at) SELECT 'default', 'http://127.0.0.1:9/', '', n > $1, CASE WHEN n <= $1 THEN 'GONE' END, "
+        "now() - CASE WHEN n > $1 THEN interval '1 hour' ELSE interval '2 hours' END "
+        "FROM generate_series(1, $1 + 1) AS n",
+        SHOWN,
+    )
+    database = await stack.enter_async_context(Database(login(database_url, "scheduler"), name="test"))
+    await Gauges(Store(database), database, Bounds()).read()
+    assert reader.value(m.DEPTH, "EMAIL", "HIGH", "due") == SHOWN
+    assert reader.value(m.WEBHOOK_LAG, "pending") == pytest.approx(3600, abs=60)

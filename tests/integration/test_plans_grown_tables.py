@@ -238,7 +238,7 @@ SCHEDULER: Mapping[str, Args] = {
     "put_suppression": always(T, "EMAIL", "grown7", None, "p7", "", "BOUNCED", "key:1"),
     "put_subscriber": always(T, "grown7", "a@example.com", None, None, "de", None),
     "read_changed": lambda known: [known.pending, [1] * len(known.pending)],
-    "read_gauges": always(10_000),
+    "read_gauges": always(1_000),
     "read_history": lambda known: [known.pending[0]],
     "read_lane_stats": always(T),
     "read_lanes": always(),

@@ -1,5 +1,7 @@
 """A trace begins at the command line only where somebody asks for one."""
 
+import sys
+
 import pytest
 
 from notifyqueue.cli import tracing
@@ -22,3 +24,17 @@ def test_calls_are_traced_where_the_variables_ask_for_it(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("atexit.register", lambda _: None)  # nothing is told, so nothing has to be waited for
     assert bool(tracing.interceptors()) is asked
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_what_cannot_be_traced_is_called_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: bool
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setattr("atexit.register", lambda _: None)
+    if missing:
+        monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc.trace_exporter", None)
+    else:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd")
+    assert not tracing.interceptors()
+    assert capsys.readouterr().err.startswith("notifyqueue: not traced: ")

@@ -1,10 +1,14 @@
 """Spans: what they say, who is told of them, and what it costs nobody that they are not taken."""
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -16,11 +20,13 @@ from opentelemetry.trace import INVALID_SPAN, SpanContext, SpanKind, StatusCode,
 from services.worker import spans as attempts
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from shared import telemetry
-from shared.telemetry import environment, otlp, traces
+from shared.telemetry import environment, otlp, readers, traces
+from shared.telemetry.metrics import Metric
 from shared.telemetry.spans import MAX_LINKS, Form, Span, Tracer, Unsampled
 from tests.spans import Told, told
 from tests.unit.test_attempt import CLAIM
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 FORM = Form("deliver EMAIL", SpanKind.CONSUMER, {"messaging.system": "notifyqueue", "port": 25, "yes": True})
 SAMPLED, UNSAMPLED = TraceFlags(1), TraceFlags(0)
 
@@ -189,6 +195,15 @@ def test_what_is_written_down_is_found_again(state: str) -> None:
     assert traces.restored(text) is None  # where nobody listens
 
 
+@pytest.mark.parametrize(("length", "kept"), [(512, True), (513, False)])
+def test_a_state_longer_than_the_standard_asks_to_pass_on_is_dropped(length: int, kept: bool) -> None:
+    entries = f"a={'x' * 254},b={'x' * 200}".ljust(length, "x")  # each no longer than the library takes
+    assert len(entries) == length
+    parent = f"00-{'1' * 32}-{'2' * 16}-01"
+    found = traces.stored(traces.received({"traceparent": parent, "tracestate": entries}))
+    assert found == (f"{parent} {entries}" if kept else parent)
+
+
 @pytest.mark.parametrize("text", [None, "", "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "ff-x-y-01"])
 def test_what_is_no_span_is_none(text: str | None) -> None:
     with told():
@@ -235,14 +250,31 @@ def test_it_is_off_until_it_is_asked_for(
     [
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "?"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "-1"),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "unlimited"),
+        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "-1"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "0"),
+        ("OTEL_METRICS_EXEMPLAR_FILTER", "none"),
     ],
 )
 async def test_what_cannot_be_used_is_left_out(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    with socket.create_server(("127.0.0.1", 0)) as server:  # where nobody listens in a moment
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)  # of both signals
     monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(traces, "FLUSH", 0.2)
+    monkeypatch.setattr(readers, "FLUSH", 0.2)
+    of_metrics, of_traces = "METRIC" in variable, variable.startswith(("OTEL_BSP", "OTEL_SPAN", "OTEL_ATTRIBUTE"))
     async with telemetry.configured("test", uuid4()):
-        assert not traces.on()
+        assert (traces.on(), Metric.kept) == (of_metrics, of_traces)
+    assert (traces.on(), Metric.kept) == (False, False)
+
+
+def test_a_limit_that_is_no_number_stops_no_process_from_starting() -> None:
+    environ = {**os.environ, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "unlimited"}
+    subprocess.run([sys.executable, "-c", "import shared.telemetry"], cwd=CHECKOUT, env=environ, check=True)
 
 
 async def test_the_sdk_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +294,9 @@ def test_who_tells_it_is_named_as_the_standard_has_it(monkeypatch: pytest.Monkey
     assert environment.resource("worker", instance).attributes["service.name"] == "mail"
 
 
-async def test_a_collector_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_collector_that_says_nothing_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(traces, "FLUSH", 0.2)  # and the library's own patience is ten seconds a batch
     monkeypatch.setattr(traces, "QUEUE", 1024)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -270,5 +304,6 @@ async def test_a_collector_that_says_nothing_holds_up_nobody(monkeypatch: pytest
         async with telemetry.configured("test", uuid4()):
             for _ in range(5_000):  # more than it keeps
                 traces.start(FORM).end()
+    assert not [record for record in caplog.records if "Queue full" in record.message], "none for each that is dropped"
     assert not traces.on()
     assert isinstance(traces.start(FORM), trace.NonRecordingSpan)

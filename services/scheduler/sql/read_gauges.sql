@@ -132,13 +132,13 @@ SELECT 'webhook_lag', ARRAY['unassigned'], coalesce(extract(epoch FROM now() - (
 UNION ALL
 SELECT 'webhook_lag', ARRAY['pending'], coalesce(extract(epoch FROM now() - min(endpoint.since)), 0)
 FROM (
-  SELECT greatest(e.next_due_at, e.paused_until) AS since, e.enabled
+  SELECT greatest(e.next_due_at, e.paused_until) AS since
   FROM notifyqueue.webhook_endpoints AS e
-  WHERE e.next_due_at < now()
+  WHERE e.enabled AND e.next_due_at < now()
   ORDER BY e.next_due_at
   LIMIT 1000
 ) AS endpoint
-WHERE endpoint.enabled AND endpoint.since < now()
+WHERE endpoint.since < now()
 UNION ALL
 SELECT 'disabled', '{}', count(*)
 FROM (
