@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 # The longest first, so that none is left alone at the end. Most of them wait for most of their time.
 SUITES := $(wildcard tests/mutations tests/e2e tests/chaos tests/concurrency tests/integration tests/unit)
-ABREAST := -n 4 --dist loadfile --no-loadscope-reorder --durations=25
+ABREAST := -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
 export UV_PYTHON_DOWNLOADS := never
 

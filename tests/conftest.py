@@ -26,7 +26,7 @@ DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 # Nothing here has to outlive the machine, and to outlive a killed server it need not be on the disk.
 HASTY = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
 MEMORY = Path("/dev/shm")
-ROOM = 5 * 1024**3  # bytes: for two servers in each of four processes
+ROOM = 4 * 1024**3  # bytes: for two servers in each of three processes
 CLOCK = pytest.StashKey[Any]()
 RING_AGAIN = 10.0
 # What waits for several processes, one after another, is to say itself which of them did not come.
