@@ -16,7 +16,7 @@ from services.worker.providers import Provider
 from services.worker.settings import Settings as WorkerSettings
 from services.worker.worker import Worker
 from shared.process import Process
-from tests.conftest import login
+from tests.conftest import MakeDatabase, login
 
 SECRET = "a secret key for tests, 32 characters"
 ANYWHERE: dict[str, Any] = {
@@ -41,7 +41,8 @@ StartWorker = Callable[..., Awaitable[Worker]]
 
 
 @pytest.fixture
-async def stack() -> AsyncIterator[AsyncExitStack]:
+async def stack(make_database: MakeDatabase) -> AsyncIterator[AsyncExitStack]:
+    """What ends before its database goes."""
     async with AsyncExitStack() as stack:
         yield stack
 
