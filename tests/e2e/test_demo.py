@@ -118,12 +118,16 @@ def shows_the_trace_of_one_notification(lines: list[str]) -> None:
     assert len(re.findall(r"deliver \w+ \(worker, consumer\)", tree)) > 1, tree  # for it failed first
 
 
-async def test_interrupted_on_a_database_of_ones_own_it_says_so(state: Path, postgres_15: Postgres) -> None:
+async def test_the_demo_proves_itself_on_a_database_of_ones_own(state: Path, postgres_15: Postgres) -> None:
     async with started(state, DATABASE_URL=postgres_15.url) as process:
         await in_the_midst(state)
         process.send_signal(signal.SIGINT)
         code, lines = await ended(process)
     assert (code, lines[-1]) == (1, "demo: interrupted")
+
+    code, lines = await run(state, DATABASE_URL=postgres_15.url)
+    told(lines)
+    assert code == 0
 
 
 @pytest.mark.parametrize("url", ["postgresql://nobody:wrong@127.0.0.1:1/none", "nonsense"])

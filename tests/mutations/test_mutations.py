@@ -5,20 +5,17 @@ The tests that the suite runs all pass; these show that they could fail.
 
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 
 import pytest
 
 from tests.mutations.catalogue import COPIES, Mutation
 from tests.mutations.copies import PASSED, copy, missed, run
 
-# One of each folder: the suite itself runs all of them unchanged, and what fails for want of a file fails otherwise.
-SOME = tuple(
-    {Path(test.partition("::")[0]).parent: test for mutation in chain(*COPIES) for test in mutation.tests}.values()
-)
+# One of each file: what a copy lacks, it lacks for all of a file, and the suite itself runs each of them unchanged.
+SOME = tuple({test.partition("::")[0]: test for mutation in chain(*COPIES) for test in mutation.tests}.values())
 
 
-def test_on_an_unchanged_copy_a_test_of_each_folder_passes() -> None:
+def test_on_an_unchanged_copy_a_test_of_each_file_passes() -> None:
     with copy() as folder:
         assert run(folder, SOME) == (0, dict.fromkeys(SOME, PASSED))
 
