@@ -52,7 +52,7 @@ def _section(title: str, kind: type[ProcessSettings], left_out: set[str]) -> str
 
 
 def _said(kind: type[ProcessSettings]) -> Mapping[str, str]:
-    """What stands below each setting. Pydantic would read it, too, but it looks for the source of a class in every module
+    """What stands below each setting. Pydantic would read it, too, but looks for the source of a class in every module
     that is loaded: at each start of a process, which shows it to nobody.
     """
     found: dict[str, str] = {}
