@@ -66,6 +66,7 @@ async def schedule_all(
     """
     fresh, again = _packed(items), deque[_Batch[Tag]]()
     running: set[asyncio.Task[tuple[list[Outcome[Tag]], list[_Batch[Tag]]]]] = set()
+    done = running
     try:
         while True:
             while len(running) < IN_FLIGHT and (batch := again.popleft() if again else next(fresh, None)):
@@ -81,7 +82,8 @@ async def schedule_all(
     finally:
         for task in running:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        # Of calls that were refused at once the first tells, and asyncio would print what nobody has asked the others.
+        await asyncio.gather(*running, *done, return_exceptions=True)
 
 
 def _packed(items: Iterable[tuple[Tag, ScheduleNotificationRequest]]) -> Iterator[_Batch[Tag]]:

@@ -60,6 +60,15 @@ class Notifier:
         self._pending.add(topic)
         self._loop.wake()
 
+    def tell_due(self, channel: str) -> None:
+        self.tell(lane_topic(channel))
+
+    def tell_end(self) -> None:
+        self.tell(EVENTS_TOPIC)
+
+    def tell_lanes(self) -> None:
+        self.tell(LANES_TOPIC)
+
     async def _send(self) -> float | None:
         topics, self._pending = sorted(self._pending), set()
         if not topics:

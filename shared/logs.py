@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 from opentelemetry import trace
 
-from shared.telemetry.spans import current
+from shared.telemetry.current import current
 
 ROOT = Path(__file__).parent.parent
 

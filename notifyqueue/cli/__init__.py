@@ -2,21 +2,20 @@
 
 import os
 import sys
+from importlib.util import find_spec
 
-EXTRA = {"typer", "rich"}
+EXTRA = ("typer", "rich")
 
 
 def main() -> None:
     """Runs it with the arguments of this process, and ends the process with its exit code."""
     # Before gRPC is imported, which then reads it: what goes wrong is one line of ours, and none of its own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
-        from notifyqueue.cli.app import run
-    except ModuleNotFoundError as missing:
-        if missing.name not in EXTRA:
-            raise
+    if not all(find_spec(name) for name in EXTRA):
         print("notifyqueue: the command line needs more packages: pip install 'notifyqueue[cli]'", file=sys.stderr)
         sys.exit(2)
+    try:
+        from notifyqueue.cli.app import run
     except KeyboardInterrupt:  # before there is anything to interrupt
         sys.exit(130)
     sys.exit(run(sys.argv[1:]))

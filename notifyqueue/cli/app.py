@@ -1,6 +1,7 @@
 """The commands, put together, and how each way to end becomes an exit code. No way shows a traceback."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated
@@ -8,38 +9,48 @@ from typing import Annotated
 import typer
 
 from notifyqueue.cli import exits
-from notifyqueue.cli.batch import batch
-from notifyqueue.cli.notifications import cancel, get, list_, reschedule, watch
-from notifyqueue.cli.operators import drain, lanes, resume
 from notifyqueue.cli.output import PROGRAM, Output
-from notifyqueue.cli.redrive import redrive
-from notifyqueue.cli.send import send
-from notifyqueue.cli.stats import stats
-from notifyqueue.cli.subscribers import subscriber
-from notifyqueue.cli.suppressions import suppression
-from notifyqueue.cli.templates import template
 
-app = typer.Typer(
-    name=PROGRAM,
-    help="Schedules notifications, and says and changes what becomes of them.",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-app.command()(send)
-app.command()(batch)
-app.command()(get)
-app.command()(watch)
-app.command("list")(list_)
-app.command()(cancel)
-app.command()(reschedule)
-app.command()(redrive)
-app.add_typer(template, name="template")
-app.add_typer(subscriber, name="subscriber")
-app.add_typer(suppression, name="suppression")
-app.command()(stats)
-app.command()(lanes)
-app.command()(drain)
-app.command()(resume)
+# In the order of the help: where each is, of the modules beside this one.
+COMMANDS: Mapping[str, str] = {
+    "send": "send",
+    "batch": "batch",
+    "get": "notifications",
+    "watch": "notifications",
+    "list": "notifications",
+    "cancel": "notifications",
+    "reschedule": "notifications",
+    "redrive": "redrive",
+    "template": "templates",
+    "subscriber": "subscribers",
+    "suppression": "suppressions",
+    "stats": "stats",
+    "lanes": "operators",
+    "drain": "operators",
+    "resume": "operators",
+}
+
+
+def application(arguments: Sequence[str]) -> typer.Typer:
+    """With the one command that is asked for: to load all of them takes longer than its call. Where none of them is,
+    with all: for the help, for a word that nobody knows, and for completion, which has no arguments.
+    """
+    app = typer.Typer(
+        name=PROGRAM,
+        help="Schedules notifications, and says and changes what becomes of them.",
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_whole)
+    word = next((argument for argument in arguments if not argument.startswith("-")), "")
+    for name in [word] if word in COMMANDS else COMMANDS:
+        module = import_module(f"notifyqueue.cli.{COMMANDS[name]}")
+        found = getattr(module, "list_" if name == "list" else name)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -53,7 +64,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _whole(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which one.")
@@ -66,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
     """Runs it. Answers the exit code."""
     output = Output(as_json="--json" in arguments)
     try:
-        code = app(list(arguments), prog_name=PROGRAM, standalone_mode=False)
+        code = application(arguments)(list(arguments), prog_name=PROGRAM, standalone_mode=False)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         told = error.format_message().removeprefix("Invalid value: ").rstrip(".")

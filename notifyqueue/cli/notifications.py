@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 import typer
-from rich.table import Table
 
 from notifyqueue import Channel, Notification, NotificationFilter, Priority
 from notifyqueue.cli import exits
@@ -57,7 +56,7 @@ async def get(
     async with session.scheduler() as client:
         with hinted(key):
             found = await client.get(include_timeline=timeline, **to_key(key, id_))
-    session.output.show(found, _facts(found))
+    session.output.show_facts(found, _facts(found))
 
 
 @command()
@@ -202,16 +201,7 @@ def _change(found: Notification) -> str:
     return plain(", ".join(said))
 
 
-def _facts(found: Notification) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    for name, value in _pairs(found):
-        grid.add_row(name, plain(value))
-    for entry in found.timeline:
-        grid.add_row(local(entry.time), plain(_entry(entry)))
-    return grid
-
-
-def _pairs(found: Notification) -> Iterator[tuple[str, str]]:
+def _facts(found: Notification) -> Iterator[tuple[str, str]]:
     yield "id", found.notification_id
     yield "key", found.idempotency_key
     reason = f", {enum_name(found, 'failure_reason')}" if found.failure_reason else ""
@@ -227,6 +217,8 @@ def _pairs(found: Notification) -> Iterator[tuple[str, str]]:
             yield text.replace("_", " "), value
     for label, value in sorted(found.labels.items()):
         yield "label", f"{label}={value}"
+    for entry in found.timeline:
+        yield local(entry.time), _entry(entry)
 
 
 def _entry(entry: TimelineEntry) -> str:

@@ -2,42 +2,66 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, timedelta
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from rich.console import Console, RenderableType
-from rich.text import Text
 
 from notifyqueue import errors
 from notifyqueue.cli import exits
 from notifyqueue.errors import NotifyQueueError
 
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
 PROGRAM = "notifyqueue"
-WIDE = 200  # columns where there is no terminal that has a width
+
+Facts: TypeAlias = Iterable[tuple[str, str]]
+"""What there is to say of something: a name and a value each."""
 
 
 class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.out = _console(sys.stdout)
-        self.err = _console(sys.stderr)
 
-    def show(self, record: Message | Mapping[str, Any], shown: RenderableType) -> None:
+    @cached_property
+    def out(self) -> "Console":
+        from notifyqueue.cli.drawing import console
+
+        return console(sys.stdout)
+
+    @cached_property
+    def err(self) -> "Console":
+        from notifyqueue.cli.drawing import console
+
+        return console(sys.stderr)
+
+    def show(self, record: Message | Mapping[str, Any], shown: "str | RenderableType") -> None:
         """A result: the record, or what people see of it."""
         if self.as_json:
             print(to_json(record), flush=True)
+        elif isinstance(shown, str):
+            print(plain(shown), flush=True)
         else:
             self.out.print(shown)
+
+    def show_facts(self, record: Message, facts: Facts) -> None:
+        if self.as_json:
+            self.show(record, "")
+            return
+        from notifyqueue.cli import drawing
+
+        self.out.print(drawing.facts((plain(name), plain(value)) for name, value in facts))
 
     def note(self, text: str) -> None:
         """Something beside the result, for people alone."""
         if not self.as_json:
-            self.err.print(Text(plain(text)))
+            self._told(text)
 
     def failed(self, error: NotifyQueueError, *, address: str = "", line: int | None = None) -> None:
         """An error: one line, with what to do next."""
@@ -45,7 +69,7 @@ class Output:
             where = {} if line is None else {"line": line}
             self._error_line(where | {"error": _record(error), "exit_code": exits.exit_code(error)})
         elif line is not None:
-            self.err.print(Text(plain(f"line {line}: {said(error, address)}")))
+            self._told(f"line {line}: {said(error, address)}")
         else:
             self.problem(f"{said(error, address)}; {exits.advice(error)}")
 
@@ -54,7 +78,10 @@ class Output:
         if self.as_json and code is not None:
             self._error_line({"error": {"message": text}, "exit_code": code})
         else:
-            self.err.print(Text(plain(f"{PROGRAM}: {text}"), style="red"))
+            self._told(f"{PROGRAM}: {text}", style="red")
+
+    def _told(self, text: str, style: str | None = None) -> None:
+        self.err.print(plain(text), style=style)
 
     def _error_line(self, record: Mapping[str, Any]) -> None:
         print(to_json(record), file=sys.stderr, flush=True)
@@ -99,17 +126,6 @@ def span(length: timedelta | Duration) -> str:
     if days:
         return f"{days}d {hours}h"
     return f"{hours}h {minutes}m" if hours else f"{minutes}m {seconds}s"
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """As everything that is raised, for whoever runs the command; rich would end the process."""
-        raise BrokenPipeError
-
-
-def _console(file: Any) -> Console:
-    width = None if file.isatty() else WIDE
-    return _Console(file=file, width=width, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def said(error: NotifyQueueError, address: str) -> str:

@@ -67,7 +67,6 @@ async def send(
 
     Run again as it was, it answers what the first one stored.
     """
-    email = {"subject": subject, "text": text, "html": html, "sender": sender, "reply_to": reply_to}
     request = ScheduleNotificationRequest(
         idempotency_key=key,
         priority=to_value(Priority, priority),
@@ -76,22 +75,21 @@ async def send(
         reference=reference,
         labels=dict(to_pair(each) for each in label or ()),
     )
-    if bool(to) == bool(subscriber):
-        raise typer.BadParameter("one of --to and --subscriber is needed")
-    if to:
-        request.address = to
+    email = {"subject": subject, "text": text, "html": html, "sender": sender, "reply_to": reply_to}
+    push = {"title": title, "body": body}
+    _address(request, to, subscriber)
+    if not template:
+        _say(request, email, sms, push, data or ())
+    elif channel and not any((*email.values(), sms, *push.values(), data)):
+        which, said = to_value(Channel, channel), to_variables(var, variables)
+        request.template.CopyFrom(to_template(template, which, said, version=template_version, locale=locale))
     else:
-        request.subscriber = subscriber
-    if template:
-        if any((*email.values(), sms, title, body, data)) or not channel:
-            raise typer.BadParameter("--template needs the --channel, and no content besides")
-        content = to_template(
-            template, to_value(Channel, channel), to_variables(var, variables), version=template_version, locale=locale
-        )
-        request.template.CopyFrom(content)
-    else:
-        _say(request, email, sms, {"title": title, "body": body}, data or ())
+        raise typer.BadParameter("--template needs the --channel, and no content besides")
     _time(request, at, in_, expires_in)
+    await _schedule(session, request)
+
+
+async def _schedule(session: Session, request: ScheduleNotificationRequest) -> None:
     async with session.scheduler() as client:
         answer = await client.schedule(request)
     found = answer.notification
@@ -99,6 +97,15 @@ async def send(
     session.output.show(
         answer, f"{did} {found.notification_id}: {enum_name(found, 'status')}, due {local(found.due_time)}"
     )
+
+
+def _address(request: ScheduleNotificationRequest, to: str, subscriber: str) -> None:
+    if bool(to) == bool(subscriber):
+        raise typer.BadParameter("one of --to and --subscriber is needed")
+    if to:
+        request.address = to
+    else:
+        request.subscriber = subscriber
 
 
 def _say(

@@ -1,9 +1,9 @@
 """`notifyqueue subscriber`: people whom notifications name."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from notifyqueue import Channel, Subscriber
 from notifyqueue.cli.output import local, plain
@@ -47,13 +47,7 @@ async def get(session: Session, *, name: NameArgument) -> None:
     """Shows a subscriber."""
     async with session.scheduler() as client:
         found = await client.get_subscriber(name)
-    table = Table.grid(padding=(0, 2))
-    for fact in ("subscriber", "email", "phone", "push", "locale", "time_zone"):
-        if said := getattr(found, fact):
-            table.add_row(fact.replace("_", " "), plain(said))
-    table.add_row("created", plain(local(found.create_time)))
-    table.add_row("changed", plain(local(found.update_time)))
-    session.output.show(found, table)
+    session.output.show_facts(found, _facts(found))
 
 
 @subscriber.command("list")
@@ -93,6 +87,14 @@ async def delete(session: Session, *, name: NameArgument) -> None:
                 break
     did = f"deleted: {name}, {total.erased:,} notifications erased"
     session.output.show(total, plain(f"{did}, {total.cancelled:,} of them cancelled, {total.in_flight:,} in flight"))
+
+
+def _facts(found: Subscriber) -> Iterator[tuple[str, str]]:
+    for fact in ("subscriber", "email", "phone", "push", "locale", "time_zone"):
+        if said := getattr(found, fact):
+            yield fact.replace("_", " "), said
+    yield "created", local(found.create_time)
+    yield "changed", local(found.update_time)
 
 
 def _line(found: Subscriber) -> str:

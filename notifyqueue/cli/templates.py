@@ -1,18 +1,17 @@
 """`notifyqueue template`: what notifications say, kept with places for variables."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
-from rich.table import Table
 
 from notifyqueue.cli.output import enum_name, local, plain, to_dict
 from notifyqueue.cli.session import Session, command
 from notifyqueue.cli.values import to_pair, to_text
-from notifyqueue.v1.templates_pb2 import PutTemplateRequest, RenderTemplateResponse, Template
+from notifyqueue.v1.templates_pb2 import GetTemplateResponse, PutTemplateRequest, RenderTemplateResponse
 
 template = typer.Typer(
     name="template", help="Keeps templates, and says what comes of them.", rich_markup_mode=None, no_args_is_help=True
@@ -75,11 +74,7 @@ async def get(session: Session, *, name: NameArgument, version: VersionOption = 
     """Shows a template with its texts. With --json, what `put` takes is in it."""
     async with session.scheduler() as client:
         found = await client.get_template(name, version=version)
-    table = _facts(found.template)
-    for variant in found.variants:
-        for place, text in _texts(variant, variant.WhichOneof("content")):
-            table.add_row(f"{variant.locale} {place}", plain(text))
-    session.output.show(found, table)
+    session.output.show_facts(found, _facts(found))
 
 
 @template.command("list")
@@ -121,13 +116,14 @@ async def render(
     """Shows what a notification with this template would say. Sends nothing."""
     async with session.scheduler() as client:
         found = await client.render_template(name, to_variables(var, variables), version=version, locale=locale)
-    table = _table()
-    for place, text in _texts(found, found.WhichOneof("content")):
-        table.add_row(place, plain(text))
-    table.add_row("locale", found.locale)
-    table.add_row("version", str(found.version))
-    table.add_row("size", _size(found))
-    session.output.show(found, table)
+    session.output.show_facts(found, _rendered(found))
+
+
+def _rendered(found: RenderTemplateResponse) -> Iterator[tuple[str, str]]:
+    yield from _texts(found, found.WhichOneof("content"))
+    yield "locale", found.locale
+    yield "version", str(found.version)
+    yield "size", _size(found)
 
 
 def _size(found: RenderTemplateResponse) -> str:
@@ -138,20 +134,15 @@ def _size(found: RenderTemplateResponse) -> str:
     return f"{size}: {enum_name(sms, 'encoding')}, {sms.units:,} units in {sms.segments:,} segments"
 
 
-def _facts(found: Template) -> Table:
-    table = _table()
-    table.add_row("name", found.name)
-    table.add_row("channel", enum_name(found, "channel"))
-    table.add_row("version", f"{found.version}, {local(found.create_time)}, {plain(found.actor)}")
-    table.add_row("locale", found.default_locale)
-    return table
-
-
-def _table() -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column()
-    table.add_column(overflow="fold")
-    return table
+def _facts(found: GetTemplateResponse) -> Iterator[tuple[str, str]]:
+    whole = found.template
+    yield "name", whole.name
+    yield "channel", enum_name(whole, "channel")
+    yield "version", f"{whole.version}, {local(whole.create_time)}, {whole.actor}"
+    yield "locale", whole.default_locale
+    for variant in found.variants:
+        for place, text in _texts(variant, variant.WhichOneof("content")):
+            yield f"{variant.locale} {place}", text
 
 
 def _texts(message: Message, content: str | None) -> list[tuple[str, str]]:

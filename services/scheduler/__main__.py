@@ -4,11 +4,13 @@ import asyncio
 from datetime import timedelta
 from functools import partial
 
-from services.scheduler import accept, changes, redrives, rpc, rpc_recipients, rpc_templates
+from services.scheduler import changes, redrives, rpc, rpc_recipients, rpc_templates
+from services.scheduler.accept import Accept
 from services.scheduler.accept_store import AcceptStore
 from services.scheduler.erasure import Erasure
 from services.scheduler.erasure_store import ErasureStore
 from services.scheduler.gauges import Gauges
+from services.scheduler.judging import Answer, Candidate
 from services.scheduler.recipient_store import RecipientStore
 from services.scheduler.renderer import Renderer
 from services.scheduler.settings import Settings
@@ -19,8 +21,9 @@ from services.scheduler.template_store import TemplateStore
 from services.scheduler.templates import Catalogue
 from services.scheduler.watch import Hub
 from shared.batching import GroupCommit
+from shared.database import Database
 from shared.layers import Bounds
-from shared.listener import EVENTS_TOPIC, LANES_TOPIC, Notifier, lane_topic
+from shared.listener import Notifier
 from shared.paging import Pages
 from shared.process import Process, run
 from shared.pseudonym import pseudonym
@@ -36,26 +39,37 @@ async def start(process: Process, settings: Settings) -> None:
     database = await process.open_database()
     store = Store(database)
     notifier = await process.stack.enter_async_context(Notifier(SharedStore(database)))
-    soon = timedelta(seconds=settings.poll_interval)
-
-    def wake(channel: str) -> None:
-        notifier.tell(lane_topic(channel))
-
-    def tell_end() -> None:
-        notifier.tell(EVENTS_TOPIC)
-
-    pseudonyms = partial(pseudonym, settings.secret())
+    watching = Hub(store)
     template_store = TemplateStore(database)
     renderer = Renderer(template_store)
-    accepting = accept.Accept(
-        AcceptStore(database),
+    group = await _accepting(process, settings, AcceptStore(database), renderer, notifier)
+    templates = rpc_templates.Templates(Catalogue(template_store), renderer, Pages(settings.secret(), "templates"))
+    services = [
+        rpc.service(_scheduler(settings, store, group, watching, notifier)),
+        rpc_templates.service(templates),
+        rpc_recipients.service(_recipients(settings, database, notifier)),
+    ]
+    half = (settings.max_watchers + 1) // 2
+    bounds = {rpc.WATCH: Bounds(settings.max_watchers, settings.watch_timeout, calls_of_a_tenant=half)}
+    health = await process.serve(database, services, large=rpc.LARGE, bounds=bounds)
+    if Metric.kept:
+        await process.stack.enter_async_context(Gauges(store, database, settings.bounds()))
+    await process.stack.enter_async_context(watching)  # leaves before the server, which waits for its streams
+    await process.become_ready(database, health)
+
+
+async def _accepting(
+    process: Process, settings: Settings, store: AcceptStore, renderer: Renderer, notifier: Notifier
+) -> GroupCommit[Candidate, Answer]:
+    accepting = Accept(
+        store,
         renderer,
-        pseudonyms=pseudonyms,
+        pseudonyms=partial(pseudonym, settings.secret()),
         max_attempts=settings.max_attempts,
-        on_due=wake,
-        soon=soon,
+        on_due=notifier.tell_due,
+        soon=timedelta(seconds=settings.poll_interval),
     )
-    group = await process.stack.enter_async_context(
+    return await process.stack.enter_async_context(
         GroupCommit(
             accepting.flush,
             flights=asyncio.Semaphore(FLIGHTS),
@@ -64,40 +78,38 @@ async def start(process: Process, settings: Settings) -> None:
             name="accept",
         )
     )
-    watching = Hub(store)
-    servicer = rpc.Scheduler(
+
+
+def _scheduler(
+    settings: Settings, store: Store, group: GroupCommit[Candidate, Answer], watching: Hub, notifier: Notifier
+) -> rpc.Scheduler:
+    return rpc.Scheduler(
         store,
         group,
-        changes.Rescheduling(store, on_due=wake, soon=soon),
-        redrives.Redriving(store, max_attempts=settings.max_attempts, on_due=wake),
+        changes.Rescheduling(store, on_due=notifier.tell_due, soon=timedelta(seconds=settings.poll_interval)),
+        redrives.Redriving(store, max_attempts=settings.max_attempts, on_due=notifier.tell_due),
         Pages(settings.secret(), "notifications"),
         Pages(settings.secret(), "cancellations"),
         Pages(settings.secret(), "redrives"),
         watching,
         call_timeout=settings.call_timeout,
-        on_end=tell_end,
-        on_lane=lambda: notifier.tell(LANES_TOPIC),
+        on_end=notifier.tell_end,
+        on_lane=notifier.tell_lanes,
     )
-    half = (settings.max_watchers + 1) // 2
-    bounds = {rpc.WATCH: Bounds(settings.max_watchers, settings.watch_timeout, calls_of_a_tenant=half)}
-    templates = rpc_templates.Templates(Catalogue(template_store), renderer, Pages(settings.secret(), "templates"))
-    recipient_store = RecipientStore(database)
-    recipients = rpc_recipients.Recipients(
-        Subscribers(recipient_store),
+
+
+def _recipients(settings: Settings, database: Database, notifier: Notifier) -> rpc_recipients.Recipients:
+    store, pseudonyms = RecipientStore(database), partial(pseudonym, settings.secret())
+    return rpc_recipients.Recipients(
+        Subscribers(store),
         Erasure(ErasureStore(database), pseudonyms),
-        Suppressions(recipient_store, pseudonyms),
+        Suppressions(store, pseudonyms),
         Pages(settings.secret(), "subscribers"),
         Pages(settings.secret(), "suppressions"),
         Pages(settings.secret(), "deleted suppressions"),
-        on_end=tell_end,
+        on_end=notifier.tell_end,
         call_timeout=settings.call_timeout,
     )
-    services = [rpc.service(servicer), rpc_templates.service(templates), rpc_recipients.service(recipients)]
-    health = await process.serve(database, services, large=rpc.LARGE, bounds=bounds)
-    if Metric.kept:
-        await process.stack.enter_async_context(Gauges(store, database, settings.bounds()))
-    await process.stack.enter_async_context(watching)  # leaves before the server, which waits for its streams
-    await process.become_ready(database, health)
 
 
 if __name__ == "__main__":

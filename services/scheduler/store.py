@@ -23,7 +23,7 @@ from services.scheduler.statistics import SHOWN, Count, LaneStats, Totals, Webho
 from services.scheduler.templates import VersionRef
 from shared.database import Executor, Locked, Statements, columns
 from shared.telemetry import traces
-from shared.telemetry.spans import current
+from shared.telemetry.current import current
 
 sql = Statements("services.scheduler")
 

@@ -1,7 +1,8 @@
 """The worker process: `python -m services.worker`."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
@@ -23,13 +24,14 @@ from services.worker.retention import Retention
 from services.worker.retention_store import RetentionStore
 from services.worker.settings import Settings
 from services.worker.shared_lane import SharedLane
-from services.worker.store import Store, WorkerStore
+from services.worker.store import LaneLoad, Store, WorkerStore
 from services.worker.totals import Totals
 from services.worker.turnstile_store import TurnstileStore
 from services.worker.worker import Worker
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
-from shared.listener import EVENTS_TOPIC, LANES_TOPIC, Listener, Notifier, lane_topic
+from shared.database import Database
+from shared.listener import LANES_TOPIC, Listener, Notifier, lane_topic
 from shared.process import Process, run
 from shared.pseudonym import pseudonym
 from shared.settings import PREFIX
@@ -52,45 +54,84 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
     """Everything a worker is made of, in the order of starting; its reverse is the drain."""
     enter = process.stack.enter_async_context
     database = await process.open_database()
-    store = WorkerStore(database)
-    lease = timedelta(seconds=settings.lease)
-    backoff = Backoff(timedelta(seconds=settings.retry_base), timedelta(seconds=settings.retry_cap))
-    flights = asyncio.Semaphore(FLIGHTS)
     notifier = await enter(Notifier(SharedStore(database)))
-
-    def tell_end() -> None:
-        notifier.tell(EVENTS_TOPIC)
-
-    def tell_retry(channel: str, retry: Later) -> None:
-        if retry.delay.total_seconds() <= settings.poll_interval:
-            notifier.tell(lane_topic(channel))
-
-    async def fence(claims: Sequence[Claim]) -> list[Fence]:
-        return await fences(store, claims, await store.start_attempts(claims, lease))
-
-    recording = await enter(Recording(store, flights=flights, on_end=tell_end, on_retry=tell_retry))
-    starts = await enter(
-        GroupCommit[Claim, Fence](fence, flights=flights, key=lambda claim: claim.notification_id, name="start")
+    structlog.contextvars.bind_contextvars(worker_id=str(process.id))
+    lanes = await _lanes(process, settings, providers, database, notifier, listening=lambda: listener.connected)
+    worker = Worker(process.id, lanes.lanes, shutdown_timeout=settings.shutdown_timeout)
+    _measure(process, lanes.lanes)
+    # A connection of its own: a renewal must not wait for records that wait for the database.
+    renewals = Store(await process.open_database(size=1))
+    heartbeat = _heartbeat(renewals, worker, lanes, settings, notifier)
+    topics = {lane_topic(channel): lane.wake for channel, lane in lanes.lanes.items()}
+    listener = await enter(
+        Listener(settings.listen_url(), name="notifyqueue worker listener", on={**topics, LANES_TOPIC: heartbeat.wake})
     )
-    turnstile = TurnstileStore(database)
+    health = await process.serve(database, [rpc.service(worker)], untimed=rpc.UNTIMED)
+    lease = timedelta(seconds=settings.lease)
+    leases = await enter(Leases(renewals, lease=lease, held=worker.renewable, on_lost=worker.lose))
+    await enter(
+        Recovery(
+            WorkerStore(database),
+            leases,
+            lease=lease,
+            backoff=_backoff(settings),
+            on_end=notifier.tell_end,
+            on_retry=_retry_teller(notifier, settings),
+        )
+    )
+    retaining = RetentionStore(database)
+    await enter(Totals(retaining))
+    await enter(_retention(retaining, settings))
+    await enter(heartbeat)
+    for gate in lanes.gates.values():
+        await enter(gate)
+    await enter(worker)
+    await process.become_ready(database, health, draining=lambda: worker.draining)
+    return worker
 
-    def expect_gate(channel: str, span: timedelta) -> None:
-        gates[channel].expect(span)
 
-    admission = await enter(Admission(turnstile, lease=lease, on_wait=expect_gate))
-    worker_id = process.id
-    structlog.contextvars.bind_contextvars(worker_id=str(worker_id))
-    suspects, secret = SuspectSlot(), settings.secret()
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """By channel: what all workers know of a lane, its gates, and itself."""
+
+    shared: Mapping[str, SharedLane]
+    gates: Mapping[str, Gates]
+    lanes: Mapping[str, Lane]
+
+    def tell_news(self, channel: str) -> None:
+        self.lanes[channel].wake()
+        self.gates[channel].wake()
+
+    def loads(self) -> Sequence[LaneLoad]:
+        """A lane that this worker cannot serve is served by nobody, as far as it is concerned."""
+        return [lane.load for channel, lane in self.lanes.items() if self.shared[channel].fit]
+
+
+async def _lanes(
+    process: Process,
+    settings: Settings,
+    providers: Mapping[str, Provider],
+    database: Database,
+    notifier: Notifier,
+    *,
+    listening: Callable[[], bool],
+) -> Lanes:
+    """The lanes, and what they write by, which starts before them."""
+    store, turnstile = WorkerStore(database), TurnstileStore(database)
     shared = {channel: _shared_lane(channel, settings, provider) for channel, provider in providers.items()}
     gates = {
-        channel: Gates(
-            turnstile,
-            shared[channel],
-            poll_interval=settings.poll_interval,
-            on_open=lambda channel: notifier.tell(lane_topic(channel)),
-        )
-        for channel in providers
+        channel: Gates(turnstile, lane, poll_interval=settings.poll_interval, on_open=notifier.tell_due)
+        for channel, lane in shared.items()
     }
+    recording, starts = await _records(process, settings, store, notifier)
+    admission = await process.stack.enter_async_context(
+        Admission(
+            turnstile,
+            lease=timedelta(seconds=settings.lease),
+            on_wait=lambda channel, span: gates[channel].expect(span),
+        )
+    )
+    suspects, secret = SuspectSlot(), settings.secret()
     lanes = {
         channel: Lane(
             _lane_settings(channel, settings),
@@ -101,54 +142,70 @@ async def compose(process: Process, settings: Settings, providers: Mapping[str, 
             admission,
             gates[channel],
             shared[channel],
-            worker_id=worker_id,
-            backoff=backoff,
+            worker_id=process.id,
+            backoff=_backoff(settings),
             suspects=suspects,
-            listening=lambda: listener.connected,
+            listening=listening,
             address_hash=lambda claim: pseudonym(secret, claim.tenant_id, claim.channel, claim.address),
         )
         for channel, provider in providers.items()
     }
-    worker = Worker(worker_id, lanes, shutdown_timeout=settings.shutdown_timeout)
+    return Lanes(shared, gates, lanes)
+
+
+async def _records(
+    process: Process, settings: Settings, store: WorkerStore, notifier: Notifier
+) -> tuple[Recording, GroupCommit[Claim, Fence]]:
+    """How attempts end, and the start fence; they share their flights."""
+    enter = process.stack.enter_async_context
+    flights, lease = asyncio.Semaphore(FLIGHTS), timedelta(seconds=settings.lease)
+
+    async def fence(claims: Sequence[Claim]) -> list[Fence]:
+        return await fences(store, claims, await store.start_attempts(claims, lease))
+
+    recording = await enter(
+        Recording(store, flights=flights, on_end=notifier.tell_end, on_retry=_retry_teller(notifier, settings))
+    )
+    starts = await enter(
+        GroupCommit[Claim, Fence](fence, flights=flights, key=lambda claim: claim.notification_id, name="start")
+    )
+    return recording, starts
+
+
+def _measure(process: Process, lanes: Mapping[str, Lane]) -> None:
     look = process.stack.enter_context
     look(metrics.IN_FLIGHT.looked_at(lambda: {(channel,): lane.in_flight for channel, lane in lanes.items()}))
     look(metrics.CONCURRENCY.looked_at(lambda: {(channel,): lane.concurrency for channel, lane in lanes.items()}))
-    # A connection of its own: a renewal must not wait for records that wait for the database.
-    renewals = Store(await process.open_database(size=1))
 
-    def tell_news(channel: str) -> None:
-        lanes[channel].wake()
-        gates[channel].wake()
 
+def _heartbeat(store: Store, worker: Worker, lanes: Lanes, settings: Settings, notifier: Notifier) -> Heartbeat:
     heartbeat = Heartbeat(
-        renewals,
-        shared,
-        worker_id=worker_id,
+        store,
+        lanes.shared,
+        worker_id=worker.worker_id,
         phase=lambda: worker.phase,
-        # A lane that this worker cannot serve is served by nobody, as far as it is concerned.
-        loads=lambda: [lane.load for channel, lane in lanes.items() if shared[channel].fit],
+        loads=lanes.loads,
         first_probe=timedelta(seconds=settings.probe_base),
         longest_probe=timedelta(seconds=settings.probe_cap),
-        on_news=tell_news,
-        on_change=lambda: notifier.tell(LANES_TOPIC),
+        on_news=lanes.tell_news,
+        on_change=notifier.tell_lanes,
     )
     worker.on_phase = heartbeat.wake
-    topics = {lane_topic(channel): lane.wake for channel, lane in lanes.items()}
-    listener = await enter(
-        Listener(settings.listen_url(), name="notifyqueue worker listener", on={**topics, LANES_TOPIC: heartbeat.wake})
-    )
-    health = await process.serve(database, [rpc.service(worker)], untimed=rpc.UNTIMED)
-    leases = await enter(Leases(renewals, lease=lease, held=worker.renewable, on_lost=worker.lose))
-    await enter(Recovery(store, leases, lease=lease, backoff=backoff, on_end=tell_end, on_retry=tell_retry))
-    retaining = RetentionStore(database)
-    await enter(Totals(retaining))
-    await enter(_retention(retaining, settings))
-    await enter(heartbeat)
-    for gate in gates.values():
-        await enter(gate)
-    await enter(worker)
-    await process.become_ready(database, health, draining=lambda: worker.draining)
-    return worker
+    return heartbeat
+
+
+def _retry_teller(notifier: Notifier, settings: Settings) -> Callable[[str, Later], None]:
+    """Tells of a retry that comes before the lanes would look by themselves."""
+
+    def tell(channel: str, retry: Later) -> None:
+        if retry.delay.total_seconds() <= settings.poll_interval:
+            notifier.tell_due(channel)
+
+    return tell
+
+
+def _backoff(settings: Settings) -> Backoff:
+    return Backoff(timedelta(seconds=settings.retry_base), timedelta(seconds=settings.retry_cap))
 
 
 def _shared_lane(channel: str, settings: Settings, provider: Provider) -> SharedLane:

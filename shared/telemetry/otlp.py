@@ -14,7 +14,8 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext
 
-from shared.telemetry.spans import MAX_LINKS, Fact, Form, Span
+from shared.telemetry.forms import Fact, Form
+from shared.telemetry.spans import MAX_LINKS, Span
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 

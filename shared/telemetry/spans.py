@@ -7,8 +7,7 @@ for it; and because it cannot carry what an exception says: a span has facts tha
 
 import time
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar, Token
-from dataclasses import dataclass
+from contextvars import Token
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -17,9 +16,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Decision, ParentBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags
 
-Fact = str | int | bool
+from shared.telemetry.current import enter, leave
+from shared.telemetry.forms import Fact, Form
 
 SCOPE = InstrumentationScope("notifyqueue", schema_url="https://opentelemetry.io/schemas/1.45.0")
 MAX_LINKS = 128  # as the standard has it, where nothing else is asked for
@@ -28,41 +28,23 @@ BEGUN = TraceFlags(TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID)
 UNSAMPLED = TraceFlags(TraceFlags.RANDOM_TRACE_ID)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Form:
-    """What the spans of one kind have in common. There are few, and each is made once."""
-
-    name: str
-    kind: SpanKind
-    facts: Mapping[str, Fact]
-
-
-def current() -> SpanContext | None:
-    """The span that this task is in. None where nobody listens, and where it is in none."""
-    return span.get_span_context() if (span := _current.get()) else None
-
-
 class _Current(trace.Span):
     """While it is entered it is the current span of its task."""
 
-    _token: "Token[_Current | None]"
+    _entered: "Token[trace.Span | None]"
 
     def __enter__(self) -> Self:
-        self._token = _current.set(self)
+        self._entered = enter(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _current.reset(self._token)
+        leave(self._entered)
         if kind is not None and self.is_recording():
             self.set_status(StatusCode.ERROR)
             self.set_attribute("error.type", f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."))
         self.end()
-
-
-# Not OpenTelemetry's own, whose changes take as long as all else of a span: nobody but this project makes spans here.
-_current: ContextVar[_Current | None] = ContextVar("span", default=None)
 
 
 class Unsampled(_Current, NonRecordingSpan):

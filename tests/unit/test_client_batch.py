@@ -1,10 +1,11 @@
 """Many notifications: how they are packed, how many are under way, and what is repeated until it is known."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 import pytest
@@ -223,6 +224,19 @@ async def test_leaving_ends_what_is_under_way() -> None:
     async with aclosing(schedule_all(send, requests(2_000))) as found:
         assert (await anext(found)).tag == 0
     assert asyncio.all_tasks() == tasks_before
+
+
+async def test_of_calls_that_are_refused_at_once_one_tells_and_none_is_printed() -> None:
+    printed: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: printed.append(context))
+
+    async def send(_: Requests) -> Sequence[BatchResult]:
+        raise errors.RoleMissing("refused", code=grpc.StatusCode.PERMISSION_DENIED)
+
+    with pytest.raises(errors.RoleMissing):
+        await outcomes(send, 1_500)
+    gc.collect()
+    assert printed == []
 
 
 async def test_an_answer_of_another_length_is_no_answer() -> None:

@@ -1,0 +1,75 @@
+"""What a process loads before anybody has asked for anything: each start pays for it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Set
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+
+# One process for all, in this order: each loads nothing that one after it must not.
+STARTS = """
+import asyncio, json, sys, uuid
+
+loaded = {}
+
+from notifyqueue.cli.app import application
+application(["send", "--json"])
+loaded["the command line"] = list(sys.modules)
+
+import services.scheduler.__main__
+loaded["the scheduler"] = list(sys.modules)
+
+from services.worker.__main__ import choose_providers
+from services.worker.settings import Settings
+loaded["a worker"] = list(sys.modules)
+
+choose_providers(
+    Settings(
+        database_url="postgresql://db",
+        secret_key="a secret key for tests, 32 characters",
+        smtp_host="mail.example.com",
+        smtp_sender="shop@example.com",
+    )
+)
+loaded["a worker that sends mail"] = list(sys.modules)
+
+import services.dispatcher.__main__
+from shared import telemetry
+
+async def start():
+    async with telemetry.configured("dispatcher", uuid.uuid4()):
+        loaded["the dispatcher"] = list(sys.modules)
+
+asyncio.run(start())
+print(json.dumps(loaded))
+"""
+
+TELEMETRY = {"opentelemetry.sdk", "opentelemetry.exporter", "opentelemetry.proto", "prometheus_client"}
+OF_SOME = TELEMETRY | {"google.auth", "cryptography.x509"}  # who traces, who pushes, who shows a certificate
+UNASKED: Mapping[str, Set[str]] = {
+    "the command line": {"rich", "opentelemetry", "notifyqueue.cli.batch", "notifyqueue.v1.worker_pb2"},
+    "the scheduler": OF_SOME | {"aiohttp"},
+    "a worker": OF_SOME | {"aiohttp", "aiosmtplib"},
+    "a worker that sends mail": OF_SOME | {"aiohttp"},
+    "the dispatcher": OF_SOME,
+}
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Mapping[str, Set[str]]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("NOTIFYQUEUE_", "OTEL_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS], cwd=CHECKOUT, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {program: set(modules) for program, modules in json.loads(done.stdout).items()}
+
+
+@pytest.mark.parametrize("program", UNASKED)
+def test_a_start_loads_nothing_that_nobody_has_asked_for(loaded: Mapping[str, Set[str]], program: str) -> None:
+    assert loaded[program] & UNASKED[program] == set()
