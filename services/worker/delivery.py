@@ -107,7 +107,7 @@ class Delivery:
         try:
             ours = await self._recording.record(running.claim, verdict, trace=running.trace)
         except Exception as error:  # the lease ends it
-            log.error("job.unrecorded", notification_id=str(running.claim.notification_id), exc_info=error)
+            log.error("job.unrecorded", exc_info=error, **self._facts(running))
             return
         if ours:
             self._count(verdict)
@@ -134,7 +134,7 @@ class Delivery:
         if claim.limited:
             return await self._deliver_admitted(running, claim.content)
         if claim.at_most_once or tick() - claim.asked_at > FRESH:
-            fence = await self._start_fence(claim)
+            fence = await self._start_fence(running)
             if fence is Fence.LOST:
                 self.lose(running)
                 return None
@@ -191,11 +191,11 @@ class Delivery:
         given_up = running.probe is not None or self._shared.open
         return judge(claim.aged(), outcome, self._backoff, given_up=given_up)
 
-    async def _start_fence(self, claim: Claim) -> Fence:
+    async def _start_fence(self, running: Running) -> Fence:
         try:
-            return await self._starts.submit(claim)
+            return await self._starts.submit(running.claim)
         except Exception as error:  # no call was made: it goes back, whatever this was
-            log.warning("job.not_started", notification_id=str(claim.notification_id), exc_info=error)
+            log.warning("job.not_started", exc_info=error, **self._facts(running))
             return Fence.BUSY
 
     def _count(self, verdict: Verdict) -> None:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from opentelemetry import trace
 from opentelemetry.trace import INVALID_SPAN, SpanKind
 
-from services.worker.claim import Claim
+from services.worker.claim import Claim, ExpiredClaim
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from services.worker.providers import Answer, Outcome
 from shared import suppression
@@ -18,12 +18,19 @@ def deliver(claim: Claim) -> trace.Span:
     """An attempt, below whoever asked for the notification where that was a moment ago. After a redrive it is linked to
     that, too.
     """
-    if not traces.on():
-        return INVALID_SPAN
+    return _of(claim, _attempt(claim.channel)) if traces.on() else INVALID_SPAN
+
+
+def recover(claim: ExpiredClaim) -> trace.Span:
+    """Likewise, in place of an attempt whose worker was lost, and its span with it."""
+    return _of(claim, _recovery(claim.channel)) if traces.on() else INVALID_SPAN
+
+
+def _of(claim: Claim | ExpiredClaim, form: Form) -> trace.Span:
     parent, links = traces.origin(claim.trace_context, recent=claim.recent)
     if redrive := traces.restored(claim.last_trace_context):
         links = (*links, redrive)
-    span = traces.start(_attempt(claim.channel), parent=parent, links=links)
+    span = traces.start(form, parent=parent, links=links)
     if span.is_recording():
         span.set_attributes({"messaging.message.id": str(claim.notification_id), "notifyqueue.attempt": claim.number})
     return span
@@ -96,10 +103,18 @@ def rpc(method: str, target: str) -> Form:
 
 @cache
 def _attempt(channel: str) -> Form:
-    facts = {
+    return Form(f"deliver {channel}", SpanKind.CONSUMER, _messaging(channel, "deliver", "process"))
+
+
+@cache
+def _recovery(channel: str) -> Form:
+    return Form(f"recover {channel}", SpanKind.CLIENT, _messaging(channel, "recover", "settle"))
+
+
+def _messaging(channel: str, name: str, kind: str) -> dict[str, Fact]:
+    return {
         "messaging.system": "notifyqueue",
         "messaging.destination.name": channel,
-        "messaging.operation.name": "deliver",
-        "messaging.operation.type": "process",
+        "messaging.operation.name": name,
+        "messaging.operation.type": kind,
     }
-    return Form(f"deliver {channel}", SpanKind.CONSUMER, facts)

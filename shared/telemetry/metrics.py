@@ -8,6 +8,7 @@ Attributes are from lists that are known: no id, no address, no tenant. What a p
 to what its table lists, before it comes here.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ STALE = 60.0
 
 
 @dataclass(eq=False)
-class Metric:
+class Metric(ABC):
     name: str
     unit: str
     """As UCUM writes it; what is counted in braces."""
@@ -53,8 +54,9 @@ class Metric:
     def __post_init__(self) -> None:
         self.clear()
 
+    @abstractmethod
     def clear(self) -> None:
-        raise NotImplementedError
+        """Forgets what was kept."""
 
 
 class Counter(Metric):
