@@ -38,7 +38,6 @@ class ProcessSettings(BaseSettings):
         frozen=True,
         extra="ignore",
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,
     )
 
     database_url: SecretStr

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import grpc
 import structlog
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 
 log = structlog.get_logger()
 
@@ -30,6 +28,9 @@ class Unusable(ValueError):
 
 def read(files: Files) -> grpc.ServerCertificateConfiguration:
     """Raises Unusable: grpc itself would say so at the first handshake."""
+    from cryptography import x509  # with all that certificates have, for those who show one
+    from cryptography.hazmat.primitives import serialization
+
     try:
         certificate, key, *authorities = [path.read_bytes() for path in files.paths()]
         held = serialization.load_pem_private_key(key, None).public_key()

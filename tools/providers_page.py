@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from services.worker.providers import fcm_codes, fcm_tokens, mock, remote, resend_codes, smtp_codes, twilio_codes
+from services.worker.providers import fcm_codes, mock, remote_codes, resend_codes, smtp_codes, twilio_codes
 from services.worker.providers.answers import Row
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "providers.md"
@@ -76,11 +76,13 @@ def _phases(phases: frozenset[smtp_codes.Phase]) -> str:
 
 
 def _remote() -> Lines:
-    return _table(("outcome", "comes to"), ((_code(name), str(answer)) for name, answer in remote.ANSWERS.items()))
+    return _table(
+        ("outcome", "comes to"), ((_code(name), str(answer)) for name, answer in remote_codes.ANSWERS.items())
+    )
 
 
 def _remote_status() -> Lines:
-    rows = ((_code(row.status), _code(row.words), str(row.answer), row.meaning) for row in remote.TABLE)
+    rows = ((_code(row.status), _code(row.words), str(row.answer), row.meaning) for row in remote_codes.TABLE)
     return _table(("gRPC status", "words", "comes to", "what it says"), rows)
 
 
@@ -94,7 +96,7 @@ TABLES: Mapping[str, Callable[[], Lines]] = {
     "resend own sender": lambda: _http(row for row in resend_codes.OWN_SENDER if row not in resend_codes.TABLE),
     "twilio": lambda: _http(twilio_codes.TABLE),
     "fcm": lambda: _http(fcm_codes.TABLE),
-    "fcm token": lambda: _http(fcm_tokens.TABLE),
+    "fcm token": lambda: _http(fcm_codes.TOKENS),
     "remote": _remote,
     "remote status": _remote_status,
     "mock": _mock,

@@ -1,7 +1,11 @@
 """Writes docs/settings.md from the settings themselves: `python -m tools.settings_page`, with `--check` to compare."""
 
 import argparse
+import ast
+import inspect
 import sys
+from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from pydantic.fields import FieldInfo
@@ -42,13 +46,34 @@ def _same(one: FieldInfo, other: FieldInfo) -> bool:
 
 
 def _section(title: str, kind: type[ProcessSettings], left_out: set[str]) -> str:
-    rows = [_row(name, field) for name, field in kind.model_fields.items() if name not in left_out]
+    said = _said(kind)
+    rows = [_row(name, field, said.get(name, "")) for name, field in kind.model_fields.items() if name not in left_out]
     return "\n".join([f"## {title}\n", "| variable | default | what it is |", "| --- | --- | --- |", *rows, ""])
 
 
-def _row(name: str, field: FieldInfo) -> str:
-    said = " ".join((field.description or "").split())  # a cell is one line
-    return f"| `{name.upper()}` | {_default(field)} | {said} |"
+def _said(kind: type[ProcessSettings]) -> Mapping[str, str]:
+    """What stands below each setting. Pydantic would read it, too, but looks for the source of a class in every module
+    that is loaded: at each start of a process, which shows it to nobody.
+    """
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        if issubclass(each, ProcessSettings):
+            found |= _written(ast.parse(inspect.getsource(each)))
+    return found
+
+
+def _written(tree: ast.Module) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for written in tree.body:
+        for pair in pairwise(written.body if isinstance(written, ast.ClassDef) else ()):
+            match pair:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = text
+    return found
+
+
+def _row(name: str, field: FieldInfo, said: str) -> str:
+    return f"| `{name.upper()}` | {_default(field)} | {' '.join(said.split())} |"  # a cell is one line
 
 
 def _default(field: FieldInfo) -> str:

@@ -6,7 +6,7 @@ from opentelemetry.trace import INVALID_SPAN, SpanKind
 from services.dispatcher.delivery import Delivery
 from services.dispatcher.outcome import Answer
 from shared.telemetry import traces
-from shared.telemetry.spans import Form
+from shared.telemetry.forms import Form
 
 POST = Form("POST", SpanKind.CLIENT, {"http.request.method": "POST"})
 

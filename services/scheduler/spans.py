@@ -7,7 +7,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
 from shared.telemetry import traces
-from shared.telemetry.spans import Form
+from shared.telemetry.forms import Form
 
 
 def send(channel: str) -> trace.Span:

@@ -9,7 +9,7 @@ import grpc
 
 from services.worker.claim import Claim
 from services.worker.outcome import Ended, Later, Sent, Verdict
-from services.worker.providers import Outcome, fcm_codes, fcm_tokens, remote, resend_codes, smtp_codes, twilio_codes
+from services.worker.providers import Outcome, fcm_codes, remote_codes, resend_codes, smtp_codes, twilio_codes
 from shared.clock import tick
 from shared.telemetry import metrics
 
@@ -21,13 +21,13 @@ CODES: Mapping[str, Sequence[str]] = {
     "smtp": [row.status for row in smtp_codes.TABLE],
     "twilio": [row.code for row in twilio_codes.TABLE],
     "resend": [row.code for row in resend_codes.TABLE],
-    "fcm": [row.code for row in (*fcm_codes.TABLE, *fcm_tokens.TABLE)],
+    "fcm": [row.code for row in (*fcm_codes.TABLE, *fcm_codes.TOKENS)],
     "mock": [],
 }
 """What their tables list, as patterns, by the provider that says it."""
 ELSEWHERE = frozenset(
     {"connect-failed", "connect-timeout", "message-malformed", "deadline", "adapter_error"}
-    | {name.removeprefix("OUTCOME_") for name in remote.ANSWERS}
+    | {name.removeprefix("OUTCOME_") for name in remote_codes.ANSWERS}
     | {f"rpc.{status.name}" for status in grpc.StatusCode}
 )
 """What is said of a provider that somebody else has written; its own codes are as many as it likes."""

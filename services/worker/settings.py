@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from services.worker.providers import fcm_settings, resend_settings, twilio_settings
+from services.worker.providers.connection import CONNECT_TIMEOUT
 from services.worker.providers.fcm_settings import FcmSettings, ServiceAccount
-from services.worker.providers.http import CONNECT_TIMEOUT
 from services.worker.providers.remote_settings import RemoteSettings
 from services.worker.providers.resend_settings import ResendSettings
 from services.worker.providers.smtp_settings import SmtpSettings, Tls

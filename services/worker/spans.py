@@ -11,7 +11,7 @@ from services.worker.outcome import Ended, Later, Sent, Verdict
 from services.worker.providers import Answer, Outcome
 from shared import suppression
 from shared.telemetry import traces
-from shared.telemetry.spans import Fact, Form
+from shared.telemetry.forms import Fact, Form
 
 
 def deliver(claim: Claim) -> trace.Span:

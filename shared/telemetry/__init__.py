@@ -8,19 +8,21 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import UUID
 
+from shared.telemetry import traces
+from shared.telemetry.environment import asked, resource
+
 # Our spans know no such limit, and where it is no number the SDK cannot even be imported.
 os.environ.pop("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", None)
-
-from shared.telemetry import readers, traces
-from shared.telemetry.environment import disabled, resource
 
 
 @asynccontextmanager
 async def configured(service: str, instance: UUID) -> AsyncIterator[None]:
     """While it lasts, this process tells what it does; leaving waits a few seconds for what is not told yet."""
     async with AsyncExitStack() as stack:
-        if not disabled():
-            about = resource(service, instance)
-            await stack.enter_async_context(traces.exported(about))
-            await stack.enter_async_context(readers.exported(about))
+        if asked("TRACES"):
+            await stack.enter_async_context(traces.exported(resource(service, instance)))
+        if asked("METRICS"):
+            from shared.telemetry import readers  # the SDK's part for metrics, that they alone need
+
+            await stack.enter_async_context(readers.exported(resource(service, instance)))
         yield

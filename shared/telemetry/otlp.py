@@ -13,7 +13,8 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext
 
-from shared.telemetry.spans import MAX_LINKS, Fact, Form, Span
+from shared.telemetry.forms import Fact, Form
+from shared.telemetry.spans import MAX_LINKS, Span
 
 # What each span has of its own, as Protocol Buffers have it on the wire: tags and lengths, and what they stand before.
 # trace_id (1), span_id (2), start_time_unix_nano (7), end_time_unix_nano (8), flags (16); parent_span_id (4).

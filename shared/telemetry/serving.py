@@ -10,7 +10,7 @@ from opentelemetry.trace import SpanKind
 
 from shared.layers import FAULTS, Call
 from shared.telemetry import traces
-from shared.telemetry.spans import Form
+from shared.telemetry.forms import Form
 
 ERRORS = FAULTS | {grpc.StatusCode.UNIMPLEMENTED}  # on a server, as the conventions for RPC have it
 

@@ -8,7 +8,6 @@ for it; and because it cannot carry what an exception says: a span has facts tha
 import time
 from collections.abc import Mapping, Sequence
 from contextvars import Token
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -18,24 +17,15 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Decision, ParentBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags
 
-Fact = str | int | bool
+from shared.telemetry.forms import Fact, Form
 
 SCOPE = InstrumentationScope("notifyqueue", schema_url="https://opentelemetry.io/schemas/1.45.0")
 MAX_LINKS = 128  # as the standard has it, where nothing else is asked for
 
 BEGUN = TraceFlags(TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID)
 UNSAMPLED = TraceFlags(TraceFlags.RANDOM_TRACE_ID)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Form:
-    """What the spans of one kind have in common. There are few, and each is made once."""
-
-    name: str
-    kind: SpanKind
-    facts: Mapping[str, Fact]
 
 
 class _Current(trace.Span):

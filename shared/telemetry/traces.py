@@ -1,6 +1,8 @@
 """One trace from a client's call to the webhook of its end. Nothing is made while nobody listens.
 
 What is stored of a span is its W3C `traceparent`, and after a space its `tracestate` where it has one.
+
+Everybody imports this, and few have a collector: the SDK is imported where spans leave the process.
 """
 
 import asyncio
@@ -10,20 +12,22 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import structlog
 from opentelemetry import trace
-from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, SynchronousMultiSpanProcessor
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.trace import INVALID_SPAN, SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from shared.telemetry.environment import CONSOLE, OTLP, exporters
-from shared.telemetry.otlp import Exporter
-from shared.telemetry.spans import Fact, Form, Span, Tracer
+from shared.telemetry.forms import Fact, Form
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+    from shared.telemetry.spans import Span, Tracer
 
 log = structlog.get_logger()
 
@@ -37,7 +41,7 @@ LONGEST_STATE = (
 
 _FLAGS = tuple(f"{flags:02x}" for flags in range(256))
 _W3C = TraceContextTextMapPropagator()
-_tracer: Tracer | None = None
+_tracer: "Tracer | None" = None
 
 
 def on() -> bool:
@@ -46,7 +50,7 @@ def on() -> bool:
 
 
 @contextmanager
-def made_by(tracer: Tracer) -> Iterator[None]:
+def made_by(tracer: "Tracer") -> Iterator[None]:
     """While it lasts, spans are made by this one."""
     global _tracer
     before, _tracer = _tracer, tracer
@@ -57,8 +61,10 @@ def made_by(tracer: Tracer) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def exported(about: Resource) -> AsyncIterator[None]:
+async def exported(about: "Resource") -> AsyncIterator[None]:
     """Spans go where OTEL_TRACES_EXPORTER says; leaving waits at most FLUSH for the last of them."""
+    from opentelemetry.sdk.trace import SynchronousMultiSpanProcessor
+
     names = exporters("TRACES", (OTLP, CONSOLE))
     both: SynchronousMultiSpanProcessor = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call]
     tracer = _maker(both, about) if names else None
@@ -81,8 +87,10 @@ async def exported(about: Resource) -> AsyncIterator[None]:
         await _shut_down(both, outlets)
 
 
-def _maker(processor: SpanProcessor, about: Resource) -> Tracer | None:
+def _maker(processor: "SpanProcessor", about: "Resource") -> "Tracer | None":
     """None where the variables are no use to it: nobody does without notifications for that."""
+    from shared.telemetry.spans import Tracer
+
     try:
         return Tracer(processor, about)
     except Exception as error:
@@ -90,8 +98,12 @@ def _maker(processor: SpanProcessor, about: Resource) -> Tracer | None:
         return None
 
 
-def _outlet(name: str) -> tuple[SpanExporter, SpanProcessor] | None:
+def _outlet(name: str) -> "tuple[SpanExporter, SpanProcessor] | None":
     """Likewise."""
+    from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+    from shared.telemetry.otlp import Exporter
+
     try:
         exporter = Exporter() if name == OTLP else ConsoleSpanExporter(formatter=_line)
         return exporter, _batches(exporter)
@@ -100,15 +112,17 @@ def _outlet(name: str) -> tuple[SpanExporter, SpanProcessor] | None:
         return None
 
 
-def _line(span: ReadableSpan) -> str:
-    return f"{cast(Span, span).readable().to_json(indent=None)}\n"
+def _line(span: "ReadableSpan") -> str:
+    return f"{cast('Span', span).readable().to_json(indent=None)}\n"
 
 
-def _batches(exporter: SpanExporter) -> SpanProcessor:
-    return BatchSpanProcessor(exporter, max_queue_size=None if OTEL_BSP_MAX_QUEUE_SIZE in os.environ else QUEUE)
+def _batches(exporter: "SpanExporter") -> "SpanProcessor":
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    return BatchSpanProcessor(exporter, max_queue_size=None if "OTEL_BSP_MAX_QUEUE_SIZE" in os.environ else QUEUE)
 
 
-async def _shut_down(processor: SpanProcessor, outlets: Iterable[SpanExporter]) -> None:
+async def _shut_down(processor: "SpanProcessor", outlets: "Iterable[SpanExporter]") -> None:
     """In a thread of its own, which a process does not wait for: the library may take half a minute."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 

@@ -18,7 +18,7 @@ from sandbox.postgres import Postgres
 from services.worker.providers import Answer, Outcome, fcm_tokens
 from services.worker.providers.answers import CLASSES
 from services.worker.providers.fcm import Fcm
-from services.worker.providers.fcm_codes import AWAY_REST, QUOTA_REST, TABLE
+from services.worker.providers.fcm_codes import AWAY_REST, QUOTA_REST, TABLE, TOKENS
 from services.worker.providers.fcm_settings import FcmSettings, ServiceAccount
 from tests.pretended import Pretended, deciding, deliver, pretending
 from tests.raw_http import answer, raw_server
@@ -245,7 +245,7 @@ async def test_without_a_token_nothing_was_sent(google: Google, status: int, bod
 
 async def test_each_row_of_the_tokens_table_decides_one_of_them() -> None:
     told = ("200", "400-invalid_grant", "401-invalid_client", "400", "403", "302", "429", "500")
-    assert {deciding(fcm_tokens.TABLE, code) for code in told} == set(fcm_tokens.TABLE)
+    assert {deciding(TOKENS, code) for code in told} == set(TOKENS)
 
 
 async def test_another_key_gets_no_token(google: Google) -> None:

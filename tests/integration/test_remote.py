@@ -14,7 +14,8 @@ from notifyqueue.v1 import notification_pb2
 from notifyqueue.v1.provider_pb2 import DeliverResponse
 from services.worker.providers import Answer, Outcome
 from services.worker.providers.answers import RATE_REST
-from services.worker.providers.remote import ANSWERS, MAX_ANSWER, TABLE, Remote
+from services.worker.providers.remote import MAX_ANSWER, Remote
+from services.worker.providers.remote_codes import ANSWERS, TABLE
 from services.worker.providers.remote_settings import RemoteSettings
 from tests.certificates import Authority
 from tests.pretended import deliver

@@ -21,8 +21,9 @@ from services.worker import spans as attempts
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from shared import telemetry
 from shared.telemetry import environment, otlp, readers, traces
+from shared.telemetry.forms import Form
 from shared.telemetry.metrics import Metric
-from shared.telemetry.spans import MAX_LINKS, Form, Span, Tracer, Unsampled
+from shared.telemetry.spans import MAX_LINKS, Span, Tracer, Unsampled
 from tests.spans import Told, told
 from tests.unit.test_attempt import CLAIM
 
@@ -274,7 +275,7 @@ async def test_what_cannot_be_used_is_left_out(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_limit_that_is_no_number_stops_no_process_from_starting() -> None:
     environ = {**os.environ, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "unlimited"}
-    subprocess.run([sys.executable, "-c", "import shared.telemetry"], cwd=CHECKOUT, env=environ, check=True)
+    subprocess.run([sys.executable, "-c", "import shared.telemetry.spans"], cwd=CHECKOUT, env=environ, check=True)
 
 
 async def test_the_sdk_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:

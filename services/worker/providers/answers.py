@@ -5,7 +5,7 @@ provider are those of the protocol, so that a code which nobody has heard of mea
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -13,11 +13,26 @@ from fnmatch import fnmatchcase
 import structlog
 
 from services.worker.providers import Answer, Outcome, safe_code
-from services.worker.providers.http import Reply
 
 log = structlog.get_logger()
 
 RATE_REST = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A complete status line. `body` is what the answer's JSON says; None where it is none, is cut, or is endless."""
+
+    status: int
+    body: object
+    retry_after: timedelta = timedelta()
+
+    def text(self, *path: str) -> str:
+        """The text, or the number, at this place of the body; empty where there is none."""
+        found = self.body
+        for name in path:
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return str(found) if isinstance(found, str | int) else ""
 
 
 @dataclass(frozen=True, slots=True)

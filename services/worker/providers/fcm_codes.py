@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from services.worker.providers import Answer
-from services.worker.providers.answers import CLASSES, TAKEN, Row, Table
-from services.worker.providers.http import Reply
+from services.worker.providers.answers import CLASSES, TAKEN, Reply, Row, Table
 
 FCM_ERROR = "google.firebase.fcm.v1.FcmError"
 BAD_REQUEST = "google.rpc.BadRequest"
@@ -40,6 +39,18 @@ TABLE: Table = (
     Row("503", "UNAVAILABLE", Answer.TRANSIENT, "away, and nothing was sent: FCM asks to try again", rest=AWAY_REST),
     Row("503", "*", Answer.TRANSIENT, "the same, from what stands before FCM", rest=AWAY_REST),
     *CLASSES,
+)
+
+# Of a request for an access token. Nothing has been sent when there is none, so whatever may be tried again is safe.
+TOKENS: Table = (
+    Row("2??", "*", Answer.TRANSIENT, "no access token in it"),
+    Row("400", "invalid_grant", Answer.MISCONFIGURED, "the account, its key, or the time here"),
+    Row("40?", "invalid_client", Answer.MISCONFIGURED, "there is no such account"),
+    Row("400", "*", Answer.MISCONFIGURED, "refused"),
+    Row("40[1347]", "*", Answer.MISCONFIGURED, "the account, or the address for tokens"),
+    Row("3??", "*", Answer.MISCONFIGURED, "somewhere else: redirects are not followed"),
+    Row("429", "*", Answer.THROTTLED, "too many tokens asked for"),
+    Row("*", "*", Answer.TRANSIENT, "away"),
 )
 
 

@@ -3,11 +3,12 @@
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from google.auth import crypt
+from services.worker.providers.connection import check_url
 
-from services.worker.providers.http import check_url
+if TYPE_CHECKING:
+    from google.auth import crypt
 
 URL = "https://fcm.googleapis.com"
 PROJECT = re.compile(r"[A-Za-z0-9.:-]{1,64}", re.ASCII)
@@ -20,11 +21,13 @@ class ServiceAccount:
     project: str
     email: str
     token_url: str
-    signer: crypt.Signer = field(repr=False)
+    signer: "crypt.Signer" = field(repr=False)
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Raises ValueError, which tells nothing of the text."""
+        from google.auth import crypt  # a tenth of a start, for those who push
+
         try:
             found = json.loads(text)
             signer = crypt.RSASigner.from_service_account_info(found)

@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 from google.auth import jwt
 
 from services.worker.providers import Answer, Handover, Outcome
-from services.worker.providers.answers import Judge, Row, Table
+from services.worker.providers.answers import Judge
+from services.worker.providers.fcm_codes import TOKENS
 from services.worker.providers.fcm_settings import ServiceAccount
 from services.worker.providers.http import Http, Unanswered
 from shared.clock import tick
@@ -21,18 +22,6 @@ GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 LIFETIME = 3600  # seconds, the longest that Google gives
 EARLY = 300.0  # seconds before the end at which the next one is fetched
 RETRY = 10.0  # seconds between attempts to do so while there is one that is good
-
-# Nothing has been sent when there is no token, so whatever may be tried again is safe.
-TABLE: Table = (
-    Row("2??", "*", Answer.TRANSIENT, "no access token in it"),
-    Row("400", "invalid_grant", Answer.MISCONFIGURED, "the account, its key, or the time here"),
-    Row("40?", "invalid_client", Answer.MISCONFIGURED, "there is no such account"),
-    Row("400", "*", Answer.MISCONFIGURED, "refused"),
-    Row("40[1347]", "*", Answer.MISCONFIGURED, "the account, or the address for tokens"),
-    Row("3??", "*", Answer.MISCONFIGURED, "somewhere else: redirects are not followed"),
-    Row("429", "*", Answer.THROTTLED, "too many tokens asked for"),
-    Row("*", "*", Answer.TRANSIENT, "away"),
-)
 
 
 class NoToken(Exception):
@@ -99,7 +88,7 @@ class Tokens:
             raise NoToken(Outcome(Answer.TRANSIENT, f"token-{how}")) from None
         token = reply.text("access_token")
         if not (200 <= reply.status < 300 and token.isascii() and token.isprintable() and token):
-            outcome = self.judge(TABLE, reply, reply.text("error"))
+            outcome = self.judge(TOKENS, reply, reply.text("error"))
             raise NoToken(Outcome(outcome.answer, f"token-{outcome.code}", not_before=outcome.not_before))
         lifetime = float(reply.text("expires_in")) if reply.text("expires_in").isdecimal() else LIFETIME
         self._token, self._worked = token, False

@@ -5,22 +5,19 @@ method, which POST is not. Variables that name a proxy are ignored: what is in a
 what is sent.
 """
 
-import ipaddress
 import json
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import Self
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from services.worker import spans
 from services.worker.providers import Answer, Handover, Outcome
+from services.worker.providers.answers import Reply
+from services.worker.providers.connection import CONNECT_TIMEOUT
 from shared.retry_after import http_date, retry_after
 
-CONNECT_TIMEOUT = 5.0
 # Providers' answers are a few hundred bytes. What is longer is none of theirs.
 MAX_ANSWER = 64 * 1024
 # Providers keep an idle connection for a minute or more. A request that meets one just closed would be in doubt.
@@ -44,22 +41,6 @@ class Unanswered(Exception):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.code)
         self.outcome = outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A complete status line. `body` is what the answer's JSON says; None where it is none, is cut, or is endless."""
-
-    status: int
-    body: object
-    retry_after: timedelta = timedelta()
-
-    def text(self, *path: str) -> str:
-        """The text, or the number, at this place of the body; empty where there is none."""
-        found = self.body
-        for name in path:
-            found = found.get(name) if isinstance(found, Mapping) else None
-        return str(found) if isinstance(found, str | int) else ""
 
 
 class Http:
@@ -108,21 +89,6 @@ class Http:
             now = http_date(response.headers.get("Date", ""))  # the provider's, as a Retry-After that is a date
             asked = retry_after(response.headers.get("Retry-After", ""), now)
             return Reply(response.status, await _read(response), asked)
-
-
-def check_url(url: str) -> None:
-    """Raises ValueError where credentials would be told to whoever listens on the way."""
-    parts = urlsplit(url)
-    if parts.scheme != "https" and not is_near(parts.hostname or ""):
-        raise ValueError("url: credentials do not leave this machine without TLS")
-
-
-def is_near(host: str) -> bool:
-    """Whether it is this machine."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def silence(handover: Handover, how: str) -> Outcome:

@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 from typing import Self
 
 from services.worker.providers import Answer, Handover, Message, Outcome, Provider, safe_code
-from services.worker.providers.http import Http, Reply, Unanswered
+from services.worker.providers.answers import Reply
+from services.worker.providers.http import Http, Unanswered
 
 THROTTLED_REST = timedelta(seconds=30)
 

@@ -1,7 +1,7 @@
 """Whatever somebody else has written to deliver with, behind the contract `Provider`."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Self
 
@@ -14,7 +14,8 @@ from google.protobuf.message import Message as Part
 from notifyqueue.v1 import notification_pb2, provider_pb2, provider_pb2_grpc
 from services.worker import spans
 from services.worker.providers import Answer, Handover, Message, Outcome, Provider, safe_code
-from services.worker.providers.answers import RATE_REST, Row, Table
+from services.worker.providers.answers import RATE_REST
+from services.worker.providers.remote_codes import ANSWERS, TABLE
 from services.worker.providers.remote_settings import RemoteSettings
 from shared.telemetry import traces
 
@@ -29,31 +30,6 @@ OPTIONS = (
     ("grpc.max_receive_message_length", MAX_ANSWER),
     ("grpc.initial_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 5_000),
-)
-
-ANSWERS: Mapping[str, Answer] = {
-    "OUTCOME_ACCEPTED": Answer.ACCEPTED,
-    "OUTCOME_PERMANENT_MESSAGE": Answer.PERMANENT_MESSAGE,
-    "OUTCOME_PERMANENT_ADDRESS": Answer.PERMANENT_ADDRESS,
-    "OUTCOME_OPTED_OUT": Answer.PERMANENT_ADDRESS,
-    "OUTCOME_MISCONFIGURED": Answer.MISCONFIGURED,
-    "OUTCOME_THROTTLED": Answer.THROTTLED,
-    "OUTCOME_TRANSIENT": Answer.TRANSIENT,
-    "OUTCOME_UNKNOWN": Answer.UNKNOWN,
-}
-
-# Of a call that ended with a status; an implementation that says no answers. Of most it cannot be told whether they are
-# the server's word or the library's, which has lost the answer.
-TABLE: Table = (
-    Row("UNAUTHENTICATED", "*", Answer.MISCONFIGURED, "the token"),
-    Row("PERMISSION_DENIED", "*", Answer.MISCONFIGURED, "the token"),
-    Row("UNIMPLEMENTED", "*", Answer.MISCONFIGURED, "no Provider service is there"),
-    Row("FAILED_PRECONDITION", "*", Answer.MISCONFIGURED, "it is not ready for anything"),
-    Row("INVALID_ARGUMENT", "*", Answer.PERMANENT_MESSAGE, "refused"),
-    Row("OUT_OF_RANGE", "*", Answer.PERMANENT_MESSAGE, "refused"),
-    Row("RESOURCE_EXHAUSTED", "*", Answer.UNKNOWN, "its answer is too large", words="larger than max"),
-    Row("RESOURCE_EXHAUSTED", "*", Answer.THROTTLED, "too much at once", rest=RATE_REST),
-    Row("*", "*", Answer.UNKNOWN, "the call was lost, or broke"),
 )
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from services.worker.providers.http import is_near
+from services.worker.providers.connection import is_near
 
 # A port always, so that nothing is taken for another kind of target that grpc knows.
 ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}", re.ASCII)

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
-from services.worker.providers.http import check_url
+from services.worker.providers.connection import check_url
 from services.worker.providers.mail import Mailbox
 
 URL = "https://api.resend.com"

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
-from services.worker.providers.http import check_url
+from services.worker.providers.connection import check_url
 
 ACCOUNT = re.compile(r"AC[0-9a-fA-F]{32}", re.ASCII)
 API_KEY = re.compile(r"SK[0-9a-fA-F]{32}", re.ASCII)
