@@ -309,6 +309,12 @@ GROUP_WAIT = Histogram(
 GROUP_TIME = Histogram(
     "notifyqueue.group_commit.duration", "s", "From the departure until the group is settled.", ("group",)
 )
+DROPPED = Counter(
+    "notifyqueue.traces.dropped",
+    "{span}",
+    "Spans that no collector has: `QUEUE_FULL`, or `NOT_TAKEN` after the last try.",
+    ("reason",),
+)
 
 SECTIONS: Mapping[str, Sequence[Counter | Gauge | Histogram]] = {
     "The queue": (
@@ -320,6 +326,6 @@ SECTIONS: Mapping[str, Sequence[Counter | Gauge | Histogram]] = {
         *(BREAKER_CHANGES, IN_FLIGHT, CONCURRENCY),
     ),
     "Reporting": (WEBHOOKS, WEBHOOK_TIME),
-    "Processes": (RPC_TIME, ACCEPTED, GROUP_SIZE, GROUP_WAIT, GROUP_TIME, DRAINING),
+    "Processes": (RPC_TIME, ACCEPTED, GROUP_SIZE, GROUP_WAIT, GROUP_TIME, DRAINING, DROPPED),
 }
 METRICS = tuple(chain.from_iterable(SECTIONS.values()))
