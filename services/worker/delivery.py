@@ -95,7 +95,7 @@ class Delivery:
         with spans.deliver(running.claim) as span:
             running.trace = traces.context(span)
             verdict = await self._deliver(running)
-            spans.judged(span, verdict)
+            spans.judged(span, verdict, self.provider.name)
             if verdict is None:
                 return
             await self.record(running, verdict)
@@ -227,12 +227,15 @@ class Delivery:
             case Ended(reason=reason) if reason in suppression.REASONS:
                 log.info("job.suppressed", reason=reason, **facts)
             case Ended(reason="ATTEMPTS_EXHAUSTED", code=code):
-                log.warning("job.dead_letter", reason="ATTEMPTS_EXHAUSTED", code=code, **facts)
+                log.warning("job.dead_letter", reason="ATTEMPTS_EXHAUSTED", code=self._told(code), **facts)
             case Ended(reason=reason, code=code):
-                log.warning("job.fail", reason=reason, code=code, **facts)
+                log.warning("job.fail", reason=reason, code=self._told(code), **facts)
             case Later(kind=None):
                 log.info("job.released", **facts)
             case Later(kind=kind, delay=delay, code=code) if kind == UNKNOWN_ATTEMPT:
-                log.info("job.unknown", code=code, delay_s=round(delay.total_seconds(), 3), **facts)
+                log.info("job.unknown", code=self._told(code), delay_s=round(delay.total_seconds(), 3), **facts)
             case Later(delay=delay, code=code):
-                log.info("job.retry", code=code, delay_s=round(delay.total_seconds(), 3), **facts)
+                log.info("job.retry", code=self._told(code), delay_s=round(delay.total_seconds(), 3), **facts)
+
+    def _told(self, code: str | None) -> str | None:
+        return measured.told_code(self.provider.name, code)

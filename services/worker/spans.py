@@ -7,6 +7,7 @@ from opentelemetry import trace
 from opentelemetry.trace import INVALID_SPAN, SpanKind
 
 from services.worker.claim import Claim, ExpiredClaim
+from services.worker.measured import told_code
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from services.worker.providers import Answer, Outcome
 from shared import suppression
@@ -36,8 +37,8 @@ def _of(claim: Claim | ExpiredClaim, form: Form) -> trace.Span:
     return span
 
 
-def judged(span: trace.Span, verdict: Verdict | None) -> None:
-    """What came of an attempt. None: it waits, or is not ours any more."""
+def judged(span: trace.Span, verdict: Verdict | None, provider: str = "") -> None:
+    """What came of an attempt. None: it waits, or is not ours any more. Without a provider the code is our own."""
     if not span.is_recording() or verdict is None:
         return
     match verdict:
@@ -48,11 +49,11 @@ def judged(span: trace.Span, verdict: Verdict | None) -> None:
         case Ended(reason=reason) if reason in suppression.REASONS:
             outcome, cause = "SUPPRESSED", None
         case Ended(reason=reason, code=code):
-            outcome, cause = reason or "", code or reason
+            outcome, cause = reason or "", _told(provider, code) or reason
         case Later(kind=None):
             outcome, cause = "RELEASED", None
         case Later(code=code, kind=kind):
-            outcome, cause = kind or "", code or kind
+            outcome, cause = kind or "", _told(provider, code) or kind
     span.set_attribute("notifyqueue.outcome", outcome)
     if cause is not None:
         traces.fail(span, cause)
@@ -63,9 +64,14 @@ def call(form: Form) -> trace.Span:
     return traces.below(form) if traces.on() else INVALID_SPAN
 
 
-def answered(span: trace.Span, outcome: Outcome) -> None:
+def answered(span: trace.Span, outcome: Outcome, provider: str = "") -> None:
+    """Likewise."""
     if span.is_recording() and outcome.answer is not Answer.ACCEPTED:
-        traces.fail(span, outcome.code or outcome.answer)
+        traces.fail(span, _told(provider, outcome.code) or outcome.answer)
+
+
+def _told(provider: str, code: str | None) -> str | None:
+    return told_code(provider, code) if provider else code
 
 
 def replied(span: trace.Span, status: int) -> None:
