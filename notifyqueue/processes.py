@@ -1,8 +1,10 @@
 """Steering one worker or dispatcher process: what it does, and to stop taking work."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+
+import grpc.aio
 
 from notifyqueue.channel import TIMEOUT, Connection, Tls
 from notifyqueue.times import to_duration
@@ -21,17 +23,27 @@ MARGIN = timedelta(seconds=10)  # for the answer, after the drain's own timeout
 
 
 def connect_worker(
-    address: str, *, api_key: str | None = None, tls: Tls = None, timeout: timedelta = TIMEOUT
+    address: str,
+    *,
+    api_key: str | None = None,
+    tls: Tls = None,
+    timeout: timedelta = TIMEOUT,
+    interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
 ) -> AbstractAsyncContextManager["Worker"]:
     """The worker process at an address; the rest as for `connect`."""
-    return _worker(Connection(address, api_key=api_key, tls=tls, timeout=timeout))
+    return _worker(Connection(address, api_key=api_key, tls=tls, timeout=timeout, interceptors=interceptors))
 
 
 def connect_dispatcher(
-    address: str, *, api_key: str | None = None, tls: Tls = None, timeout: timedelta = TIMEOUT
+    address: str,
+    *,
+    api_key: str | None = None,
+    tls: Tls = None,
+    timeout: timedelta = TIMEOUT,
+    interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
 ) -> AbstractAsyncContextManager["Dispatcher"]:
     """The dispatcher process at an address; the rest as for `connect`."""
-    return _dispatcher(Connection(address, api_key=api_key, tls=tls, timeout=timeout))
+    return _dispatcher(Connection(address, api_key=api_key, tls=tls, timeout=timeout, interceptors=interceptors))
 
 
 @asynccontextmanager

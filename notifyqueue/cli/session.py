@@ -5,13 +5,14 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+import grpc.aio
 import typer
 
 from notifyqueue import Client, connect
@@ -83,6 +84,7 @@ class How(TypedDict):
     api_key: str | None
     tls: Tls
     timeout: timedelta
+    interceptors: Sequence[grpc.aio.ClientInterceptor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Session:
 
     def scheduler(self, timeout: timedelta = TIMEOUT) -> AbstractAsyncContextManager[Client]:
         """`timeout` is how long a call may take unless the option says."""
-        return connect(self.address("scheduler"), **self.how(timeout), interceptors=tracing.interceptors())
+        return connect(self.address("scheduler"), **self.how(timeout))
 
     def address(self, place: str) -> str:
         variable, default = PLACES[place]
@@ -115,7 +117,12 @@ class Session:
             if tls is False:
                 raise typer.BadParameter("--ca-file is for TLS, and --plaintext is without")
             tls = self.options.ca_file
-        return How(api_key=self._api_key(), tls=tls, timeout=self.options.timeout or timeout)
+        return How(
+            api_key=self._api_key(),
+            tls=tls,
+            timeout=self.options.timeout or timeout,
+            interceptors=tracing.interceptors(),
+        )
 
     def _api_key(self) -> str | None:
         file = self.options.api_key_file

@@ -8,11 +8,17 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Protocol, Self
 
-from shared.database import Executor
+import structlog
+
+from shared.batching import Contention
+from shared.database import DatabaseBug, Executor
 from shared.doctor import CHECKS, UNMADE, Bounds, Finding, look_all
+from shared.errors import DatabaseUnavailable
 from shared.loop import Loop
 from shared.telemetry import metrics
 from shared.telemetry.metrics import Attributes, Gauge
+
+log = structlog.get_logger()
 
 INTERVAL = 15.0
 DOCTOR_INTERVAL = 60.0
@@ -44,6 +50,7 @@ class Gauges:
         self._store = store
         self._executor = executor
         self._bounds = bounds
+        self._reads = True
         self._loops = (Loop("gauges", self.read), Loop("doctor", self.look))
 
     async def __aenter__(self) -> Self:
@@ -56,8 +63,19 @@ class Gauges:
             await loop.__aexit__()
 
     async def read(self) -> float:
+        """What was read before stands until it is stale. A statement that takes too long is not helped by another one
+        at once, so that waits as long as any.
+        """
+        try:
+            rows = await self._store.read_gauges()
+        except (DatabaseUnavailable, Contention, DatabaseBug) as error:
+            if self._reads:
+                log.warning("gauges.unread", exc_info=error)
+            self._reads = False
+            return INTERVAL
+        self._reads = True
         found: dict[str, dict[Attributes, float]] = defaultdict(dict)
-        for gauge, attributes, value in await self._store.read_gauges():
+        for gauge, attributes, value in rows:
             found[gauge][attributes] = value
         for name, values in found.items():
             GAUGES[name].show(values)

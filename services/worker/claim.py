@@ -107,3 +107,9 @@ class ExpiredClaim(Held):
     worker_id: UUID
     started: bool
     """It passed the start fence, so a call may have been made."""
+    pseudonym: str | None = None
+    """What stands for its address. None where an older version has accepted it."""
+    trace_context: str | None = None
+    """This and what follows as of a claim."""
+    last_trace_context: str | None = None
+    recent: bool = True

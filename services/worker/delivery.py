@@ -95,7 +95,7 @@ class Delivery:
         with spans.deliver(running.claim) as span:
             running.trace = traces.context(span)
             verdict = await self._deliver(running)
-            spans.judged(span, verdict)
+            spans.judged(span, verdict, self.provider.name)
             if verdict is None:
                 return
             await self.record(running, verdict)
@@ -107,7 +107,7 @@ class Delivery:
         try:
             ours = await self._recording.record(running.claim, verdict, trace=running.trace)
         except Exception as error:  # the lease ends it
-            log.error("job.unrecorded", notification_id=str(running.claim.notification_id), exc_info=error)
+            log.error("job.unrecorded", exc_info=error, **self._facts(running))
             return
         if ours:
             self._count(verdict)
@@ -134,7 +134,7 @@ class Delivery:
         if claim.limited:
             return await self._deliver_admitted(running, claim.content)
         if claim.at_most_once or tick() - claim.asked_at > FRESH:
-            fence = await self._start_fence(claim)
+            fence = await self._start_fence(running)
             if fence is Fence.LOST:
                 self.lose(running)
                 return None
@@ -191,11 +191,11 @@ class Delivery:
         given_up = running.probe is not None or self._shared.open
         return judge(claim.aged(), outcome, self._backoff, given_up=given_up)
 
-    async def _start_fence(self, claim: Claim) -> Fence:
+    async def _start_fence(self, running: Running) -> Fence:
         try:
-            return await self._starts.submit(claim)
+            return await self._starts.submit(running.claim)
         except Exception as error:  # no call was made: it goes back, whatever this was
-            log.warning("job.not_started", notification_id=str(claim.notification_id), exc_info=error)
+            log.warning("job.not_started", exc_info=error, **self._facts(running))
             return Fence.BUSY
 
     def _count(self, verdict: Verdict) -> None:
@@ -227,12 +227,15 @@ class Delivery:
             case Ended(reason=reason) if reason in suppression.REASONS:
                 log.info("job.suppressed", reason=reason, **facts)
             case Ended(reason="ATTEMPTS_EXHAUSTED", code=code):
-                log.warning("job.dead_letter", reason="ATTEMPTS_EXHAUSTED", code=code, **facts)
+                log.warning("job.dead_letter", reason="ATTEMPTS_EXHAUSTED", code=self._told(code), **facts)
             case Ended(reason=reason, code=code):
-                log.warning("job.fail", reason=reason, code=code, **facts)
+                log.warning("job.fail", reason=reason, code=self._told(code), **facts)
             case Later(kind=None):
                 log.info("job.released", **facts)
             case Later(kind=kind, delay=delay, code=code) if kind == UNKNOWN_ATTEMPT:
-                log.info("job.unknown", code=code, delay_s=round(delay.total_seconds(), 3), **facts)
+                log.info("job.unknown", code=self._told(code), delay_s=round(delay.total_seconds(), 3), **facts)
             case Later(delay=delay, code=code):
-                log.info("job.retry", code=code, delay_s=round(delay.total_seconds(), 3), **facts)
+                log.info("job.retry", code=self._told(code), delay_s=round(delay.total_seconds(), 3), **facts)
+
+    def _told(self, code: str | None) -> str | None:
+        return measured.told_code(self.provider.name, code)

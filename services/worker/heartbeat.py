@@ -7,6 +7,7 @@ from uuid import UUID
 
 import structlog
 
+from services.worker.measured import told_code
 from services.worker.shared_lane import (
     Change,
     Close,
@@ -95,7 +96,7 @@ class Heartbeat:
         changes = lane.take_changes()
         while changes:
             try:
-                await self._write(lane.channel, changes[0])
+                await self._write(lane, changes[0])
             except (DatabaseUnavailable, Contention) as error:
                 lane.put_back(changes)
                 log.warning("lane.not_written", channel=lane.channel, exc_info=error)
@@ -103,11 +104,12 @@ class Heartbeat:
             del changes[0]
         return True
 
-    async def _write(self, channel: str, change: Change) -> None:
+    async def _write(self, lane: SharedLane, change: Change) -> None:
+        channel = lane.channel
         match change:
             case Open(known, cause):
                 if await self._store.open_breaker(channel, known, cause, self._first_probe, self._worker_id):
-                    log.error("breaker.opened", channel=channel, cause=cause)
+                    log.error("breaker.opened", channel=channel, cause=told_code(lane.provider, cause))
                     metrics.BREAKER_CHANGES.add(1, channel, "open")
             case Close(probe):
                 if await self._store.close_breaker(channel, probe.opening, self._worker_id):

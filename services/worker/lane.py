@@ -92,6 +92,7 @@ class Lane:
         """
         self.settings = settings
         self._shared = shared
+        shared.provider = provider.name
         self._gates = gates
         self._store = store
         self._worker_id = worker_id

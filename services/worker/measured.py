@@ -9,7 +9,7 @@ import grpc
 
 from services.worker.claim import Claim
 from services.worker.outcome import Ended, Later, Sent, Verdict
-from services.worker.providers import Outcome, fcm_codes, remote_codes, resend_codes, smtp_codes, twilio_codes
+from services.worker.providers import NUMBER, Outcome, fcm_codes, remote_codes, resend_codes, smtp_codes, twilio_codes
 from shared.clock import tick
 from shared.telemetry import metrics
 
@@ -46,6 +46,18 @@ def shown_code(provider: str, code: str | None) -> str:
         return code
     listed = any(fnmatchcase(reply["code"], pattern) for pattern in patterns if pattern not in ANYTHING)
     return code if listed else metrics.OTHER
+
+
+def told_code(provider: str, code: str | None) -> str | None:
+    """What lines and spans say: of a code that is no table's a number, or the status at most. What a provider makes up
+    may name anybody, and is only in the timeline.
+    """
+    if code is None or shown_code(provider, code) != metrics.OTHER:
+        return code
+    reply = REPLY.fullmatch(code)
+    if reply is None:
+        return metrics.OTHER
+    return code if NUMBER.fullmatch(reply["code"] or "") else f"{reply['status']}-{metrics.OTHER}"
 
 
 def claimed(channel: str, count: int, asked_at: float) -> None:

@@ -1,13 +1,14 @@
 """Sweeps, on every worker and led by none: claims whose worker is gone, notifications whose time is over."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Self
+from typing import NamedTuple, Self
 from uuid import UUID
 
 import structlog
+from opentelemetry import trace
 
-from services.worker import measured
+from services.worker import measured, spans
 from services.worker.claim import ExpiredClaim
 from services.worker.leases import Leases
 from services.worker.outcome import Ended, Later, Verdict, judge_expired
@@ -16,11 +17,18 @@ from shared.backoff import Backoff
 from shared.batching import BadItem
 from shared.errors import DatabaseUnavailable
 from shared.loop import Loop
-from shared.telemetry import metrics
+from shared.telemetry import metrics, traces
 
 log = structlog.get_logger()
 
 MAX_INTERVAL = 5.0
+
+
+class Decision(NamedTuple):
+    claim: ExpiredClaim
+    verdict: Verdict
+    span: trace.Span
+    """It ends when the decision stands. Of one that does not, nobody is told."""
 
 
 class Recovery:
@@ -76,28 +84,32 @@ class Recovery:
         except BadItem:  # one that cannot be written must not stand in the way of the others
             async with self._store.transaction() as store:
                 claims = await store.lock_expired_claims(self._lease)
-            return sum([await self._decide_alone(claim.notification_id) for claim in claims])
+            return sum([await self._decide_alone(claim) for claim in claims])
 
-    async def _decide_alone(self, notification_id: UUID) -> int:
+    async def _decide_alone(self, claim: ExpiredClaim) -> int:
         try:
-            return await self._decide([notification_id])
+            return await self._decide([claim.notification_id])
         except BadItem as error:
-            log.error("job.unrecoverable", notification_id=str(notification_id), exc_info=error)
+            with spans.recover(claim) as span:
+                traces.fail(span, "unrecoverable")
+                log.error("job.unrecoverable", exc_info=error, **_facts(claim))
             return 0
 
     async def _decide(self, only: Sequence[UUID] | None) -> int:
         async with self._store.transaction() as store:
             claims = await store.lock_expired_claims(self._lease, only)
-            verdicts = [(claim, judge_expired(claim, self._backoff)) for claim in claims]
-            await _write(store, verdicts)
-        for claim, verdict in verdicts:
-            self._tell(claim, verdict)
+            decisions = [Decision(claim, judge_expired(claim, self._backoff), spans.recover(claim)) for claim in claims]
+            await _write(store, decisions)
+        for claim, verdict, span in decisions:
+            with span:
+                spans.judged(span, verdict)
+                self._tell(claim, verdict)
         if claims:
             log.warning("jobs.recovered", count=len(claims))
         return len(claims)
 
     def _tell(self, claim: ExpiredClaim, verdict: Verdict) -> None:
-        facts = {"notification_id": str(claim.notification_id), "attempt": claim.number}
+        facts = _facts(claim)
         log.warning("job.recovered", lost_worker_id=str(claim.worker_id), **facts)
         match verdict:
             case Ended(reason=None):
@@ -114,9 +126,20 @@ class Recovery:
             self._on_end()
 
 
-async def _write(store: Store, verdicts: Sequence[tuple[ExpiredClaim, Verdict]]) -> None:
-    ended = [Record(claim, verdict, expired=True) for claim, verdict in verdicts if isinstance(verdict, Ended)]
-    later = [Record(claim, verdict, expired=True) for claim, verdict in verdicts if isinstance(verdict, Later)]
+def _facts(claim: ExpiredClaim) -> Mapping[str, object]:
+    facts: dict[str, object] = {"notification_id": str(claim.notification_id), "attempt": claim.number}
+    return facts | ({"address_hash": claim.pseudonym} if claim.pseudonym else {})
+
+
+async def _write(store: Store, decisions: Sequence[Decision]) -> None:
+    ended: list[Record[Ended]] = []
+    later: list[Record[Later]] = []
+    for claim, verdict, span in decisions:
+        match verdict:
+            case Ended():
+                ended.append(Record(claim, verdict, expired=True, trace=traces.context(span)))
+            case Later():
+                later.append(Record(claim, verdict, expired=True))
     if ended:
         await store.end_unsent(ended)
     if later:

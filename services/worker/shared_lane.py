@@ -112,6 +112,8 @@ class SharedLane:
         self.pace = Pace(concurrency)
         self.on_change: Callable[[], None] = lambda: None
         """Called when there is a change to write."""
+        self.provider = ""
+        """The name of whom this worker delivers by."""
         self._breaker = Breaker()
         # Nothing is claimed before the row has been read once.
         self._facts = LaneFacts(channel, paused=True, opening=0, open=False, probe_in=0, held_for=0)

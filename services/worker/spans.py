@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 from opentelemetry import trace
 from opentelemetry.trace import INVALID_SPAN, SpanKind
 
-from services.worker.claim import Claim
+from services.worker.claim import Claim, ExpiredClaim
+from services.worker.measured import told_code
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from services.worker.providers import Answer, Outcome
 from shared import suppression
@@ -18,19 +19,26 @@ def deliver(claim: Claim) -> trace.Span:
     """An attempt, below whoever asked for the notification where that was a moment ago. After a redrive it is linked to
     that, too.
     """
-    if not traces.on():
-        return INVALID_SPAN
+    return _of(claim, _attempt(claim.channel)) if traces.on() else INVALID_SPAN
+
+
+def recover(claim: ExpiredClaim) -> trace.Span:
+    """Likewise, in place of an attempt whose worker was lost, and its span with it."""
+    return _of(claim, _recovery(claim.channel)) if traces.on() else INVALID_SPAN
+
+
+def _of(claim: Claim | ExpiredClaim, form: Form) -> trace.Span:
     parent, links = traces.origin(claim.trace_context, recent=claim.recent)
     if redrive := traces.restored(claim.last_trace_context):
         links = (*links, redrive)
-    span = traces.start(_attempt(claim.channel), parent=parent, links=links)
+    span = traces.start(form, parent=parent, links=links)
     if span.is_recording():
         span.set_attributes({"messaging.message.id": str(claim.notification_id), "notifyqueue.attempt": claim.number})
     return span
 
 
-def judged(span: trace.Span, verdict: Verdict | None) -> None:
-    """What came of an attempt. None: it waits, or is not ours any more."""
+def judged(span: trace.Span, verdict: Verdict | None, provider: str = "") -> None:
+    """What came of an attempt. None: it waits, or is not ours any more. Without a provider the code is our own."""
     if not span.is_recording() or verdict is None:
         return
     match verdict:
@@ -41,11 +49,11 @@ def judged(span: trace.Span, verdict: Verdict | None) -> None:
         case Ended(reason=reason) if reason in suppression.REASONS:
             outcome, cause = "SUPPRESSED", None
         case Ended(reason=reason, code=code):
-            outcome, cause = reason or "", code or reason
+            outcome, cause = reason or "", _told(provider, code) or reason
         case Later(kind=None):
             outcome, cause = "RELEASED", None
         case Later(code=code, kind=kind):
-            outcome, cause = kind or "", code or kind
+            outcome, cause = kind or "", _told(provider, code) or kind
     span.set_attribute("notifyqueue.outcome", outcome)
     if cause is not None:
         traces.fail(span, cause)
@@ -56,9 +64,14 @@ def call(form: Form) -> trace.Span:
     return traces.below(form) if traces.on() else INVALID_SPAN
 
 
-def answered(span: trace.Span, outcome: Outcome) -> None:
+def answered(span: trace.Span, outcome: Outcome, provider: str = "") -> None:
+    """Likewise."""
     if span.is_recording() and outcome.answer is not Answer.ACCEPTED:
-        traces.fail(span, outcome.code or outcome.answer)
+        traces.fail(span, _told(provider, outcome.code) or outcome.answer)
+
+
+def _told(provider: str, code: str | None) -> str | None:
+    return told_code(provider, code) if provider else code
 
 
 def replied(span: trace.Span, status: int) -> None:
@@ -96,10 +109,18 @@ def rpc(method: str, target: str) -> Form:
 
 @cache
 def _attempt(channel: str) -> Form:
-    facts = {
+    return Form(f"deliver {channel}", SpanKind.CONSUMER, _messaging(channel, "deliver", "process"))
+
+
+@cache
+def _recovery(channel: str) -> Form:
+    return Form(f"recover {channel}", SpanKind.CLIENT, _messaging(channel, "recover", "settle"))
+
+
+def _messaging(channel: str, name: str, kind: str) -> dict[str, Fact]:
+    return {
         "messaging.system": "notifyqueue",
         "messaging.destination.name": channel,
-        "messaging.operation.name": "deliver",
-        "messaging.operation.type": "process",
+        "messaging.operation.name": name,
+        "messaging.operation.type": kind,
     }
-    return Form(f"deliver {channel}", SpanKind.CONSUMER, facts)

@@ -240,7 +240,13 @@ def _claim(row: asyncpg.Record, channel: str, token: UUID, asked_at: float) -> C
 
 def _expired(row: asyncpg.Record) -> ExpiredClaim:
     return ExpiredClaim(
-        **_held(row, row["channel"], row["claim_token"]), worker_id=row["worker_id"], started=row["started"]
+        **_held(row, row["channel"], row["claim_token"]),
+        worker_id=row["worker_id"],
+        started=row["started"],
+        pseudonym=row["pseudonym"],
+        trace_context=row["trace_context"],
+        last_trace_context=row["last_trace_context"],
+        recent=row["recent"],
     )
 
 

@@ -8,6 +8,7 @@ Attributes are from lists that are known: no id, no address, no tenant. What a p
 to what its table lists, before it comes here.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ STALE = 60.0
 
 
 @dataclass(eq=False)
-class Metric:
+class Metric(ABC):
     name: str
     unit: str
     """As UCUM writes it; what is counted in braces."""
@@ -53,8 +54,9 @@ class Metric:
     def __post_init__(self) -> None:
         self.clear()
 
+    @abstractmethod
     def clear(self) -> None:
-        raise NotImplementedError
+        """Forgets what was kept."""
 
 
 class Counter(Metric):
@@ -307,6 +309,12 @@ GROUP_WAIT = Histogram(
 GROUP_TIME = Histogram(
     "notifyqueue.group_commit.duration", "s", "From the departure until the group is settled.", ("group",)
 )
+DROPPED = Counter(
+    "notifyqueue.traces.dropped",
+    "{span}",
+    "Spans that no collector has: `QUEUE_FULL`, or `NOT_TAKEN` after the last try.",
+    ("reason",),
+)
 
 SECTIONS: Mapping[str, Sequence[Counter | Gauge | Histogram]] = {
     "The queue": (
@@ -318,6 +326,6 @@ SECTIONS: Mapping[str, Sequence[Counter | Gauge | Histogram]] = {
         *(BREAKER_CHANGES, IN_FLIGHT, CONCURRENCY),
     ),
     "Reporting": (WEBHOOKS, WEBHOOK_TIME),
-    "Processes": (RPC_TIME, ACCEPTED, GROUP_SIZE, GROUP_WAIT, GROUP_TIME, DRAINING),
+    "Processes": (RPC_TIME, ACCEPTED, GROUP_SIZE, GROUP_WAIT, GROUP_TIME, DRAINING, DROPPED),
 }
 METRICS = tuple(chain.from_iterable(SECTIONS.values()))

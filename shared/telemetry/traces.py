@@ -19,6 +19,7 @@ from opentelemetry import trace
 from opentelemetry.trace import INVALID_SPAN, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from shared.loop import Loop
 from shared.telemetry.current import current
 from shared.telemetry.environment import CONSOLE, OTLP, exporters
 from shared.telemetry.forms import Fact, Form
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
     from opentelemetry.sdk.trace.export import SpanExporter
 
+    from shared.telemetry.drops import Drops
     from shared.telemetry.spans import Span, Tracer
 
 log = structlog.get_logger()
@@ -67,10 +69,13 @@ async def exported(about: "Resource") -> AsyncIterator[None]:
     """Spans go where OTEL_TRACES_EXPORTER says; leaving waits at most FLUSH for the last of them."""
     from opentelemetry.sdk.trace import SynchronousMultiSpanProcessor
 
+    from shared.telemetry.drops import Drops
+
     names = exporters("TRACES", (OTLP, CONSOLE))
     both: SynchronousMultiSpanProcessor = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call]
     tracer = _maker(both, about) if names else None
-    usable = [made for name in names if (made := _outlet(name))] if tracer else []
+    drops = Drops()
+    usable = [made for name in names if (made := _outlet(name, drops))] if tracer else []
     if not tracer or not usable:
         yield
         return
@@ -79,14 +84,16 @@ async def exported(about: "Resource") -> AsyncIterator[None]:
         both.add_span_processor(processor)
     if len(processors) == 1:
         tracer.processor = processors[0]
-    # It warns of each span that it drops, which costs more than the span; that the collector is away says its exporter.
+    # It warns of each span that it drops, which costs more than the span.
     logging.getLogger("opentelemetry.sdk._shared_internal").setLevel(logging.ERROR)
     log.info("traces.started", exporters=len(outlets))
     try:
         with made_by(tracer):
-            yield
+            async with Loop("traces", drops.tell):
+                yield
     finally:
         await _shut_down(both, outlets)
+        await drops.tell()
 
 
 def _maker(processor: "SpanProcessor", about: "Resource") -> "Tracer | None":
@@ -100,15 +107,16 @@ def _maker(processor: "SpanProcessor", about: "Resource") -> "Tracer | None":
         return None
 
 
-def _outlet(name: str) -> "tuple[SpanExporter, SpanProcessor] | None":
+def _outlet(name: str, drops: "Drops") -> "tuple[SpanExporter, SpanProcessor] | None":
     """Likewise."""
     from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
+    from shared.telemetry.drops import Queue
     from shared.telemetry.otlp import Exporter
 
     try:
-        exporter = Exporter() if name == OTLP else ConsoleSpanExporter(formatter=_line)
-        return exporter, _batches(exporter)
+        exporter = Exporter(drops) if name == OTLP else ConsoleSpanExporter(formatter=_line)
+        return exporter, Queue(exporter, None if "OTEL_BSP_MAX_QUEUE_SIZE" in os.environ else QUEUE, drops)
     except Exception as error:
         log.error("traces.unusable", exporter=name, exc_info=error)
         return None
@@ -116,12 +124,6 @@ def _outlet(name: str) -> "tuple[SpanExporter, SpanProcessor] | None":
 
 def _line(span: "ReadableSpan") -> str:
     return f"{cast('Span', span).readable().to_json(indent=None)}\n"
-
-
-def _batches(exporter: "SpanExporter") -> "SpanProcessor":
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-    return BatchSpanProcessor(exporter, max_queue_size=None if "OTEL_BSP_MAX_QUEUE_SIZE" in os.environ else QUEUE)
 
 
 async def _shut_down(processor: "SpanProcessor", outlets: "Iterable[SpanExporter]") -> None:

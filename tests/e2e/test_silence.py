@@ -10,8 +10,18 @@ from typing import Any
 import asyncpg
 import grpc.aio
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc, templates_pb2_grpc
+from notifyqueue.v1 import (
+    dispatcher_pb2,
+    dispatcher_pb2_grpc,
+    notification_pb2,
+    recipients_pb2,
+    recipients_pb2_grpc,
+    scheduler_pb2,
+    scheduler_pb2_grpc,
+    templates_pb2_grpc,
+)
 from sandbox.postgres import DATABASE, SUPERUSER
 from shared.pseudonym import pseudonym
 from shared.telemetry import metrics
@@ -22,7 +32,8 @@ from tests.waiting import eventually
 
 MARKERS = (
     *("mk-subject", "mk-body", "mk-key", "mk-label", "mk-reference", "mk-header", "mk-name", "mk-local"),
-    *("mk-template", "mk-value"),
+    *("mk-template", "mk-value", "mk-state", "mk-agent", "mk-person", "mk-note", "mk-endpoint", "mk-query"),
+    "mk-category",
 )
 WRONG_KEY = "nq_0123456789ab_" + "c0ffee" * 10 + "c0ff"
 ENDS = {
@@ -41,6 +52,9 @@ EVERYTHING = {
     "OTEL_METRICS_EXPORTER": "otlp",
 }
 
+# A caller's trace. Its words are passed on, and in spans only as what they are.
+CALLER = (("traceparent", f"00-{'1' * 32}-{'2' * 16}-01"), ("tracestate", "shop=mk-state"), ("x-agent", "mk-agent"))
+
 Credentials = tuple[tuple[str, str], ...]
 
 
@@ -53,6 +67,7 @@ def request(name: str, address: str) -> scheduler_pb2.ScheduleNotificationReques
         ),
         reference="mk-reference",
         labels={"mk-label": "mk-label"},
+        category="mk-category",
     )
 
 
@@ -88,6 +103,42 @@ async def from_a_template(
     )
 
 
+async def steer(running: Up, credentials: Credentials) -> dispatcher_pb2.CreateEndpointResponse:
+    """What operators say, and name. Answers an endpoint with its secret."""
+    async with grpc.aio.insecure_channel(running.address("scheduler")) as channel:
+        people = recipients_pb2_grpc.RecipientsStub(channel)
+        stub = scheduler_pb2_grpc.SchedulerStub(channel)
+        person = recipients_pb2.PutSubscriberRequest(
+            subscriber="mk-person", email="mk-local-person@example.com", push="mk-local-phone"
+        )
+        await people.PutSubscriber(person, metadata=credentials)
+        to_him = request("person", "")
+        to_him.subscriber = "mk-person"
+        await stub.ScheduleNotification(to_him, metadata=credentials)
+        suppressed = recipients_pb2.PutSuppressionRequest(
+            channel=notification_pb2.CHANNEL_EMAIL,
+            address="mk-local-gone@example.com",
+            category="mk-category",
+            source=recipients_pb2.SUPPRESSION_SOURCE_OPERATOR,
+        )
+        await people.PutSuppression(suppressed, metadata=credentials)
+        later = request("later", "mk-local-later@example.com")
+        later.due_time.GetCurrentTime()
+        later.due_time.seconds += 3600
+        stored = await stub.ScheduleNotification(later, metadata=credentials)
+        cancel = scheduler_pb2.CancelNotificationRequest(
+            notification_id=stored.notification.notification_id, reason="mk-note"
+        )
+        await stub.CancelNotification(cancel, metadata=credentials)
+    async with grpc.aio.insecure_channel(running.address("dispatcher")) as channel:
+        endpoint = dispatcher_pb2.CreateEndpointRequest(
+            url=f"{running.place['receiver'].rpartition('/')[0]}/mk-endpoint?mk-query=mk-query",
+            description="mk-note",
+        )
+        dispatcher = dispatcher_pb2_grpc.WebhookDispatcherStub(channel)
+        return await dispatcher.CreateEndpoint(endpoint, metadata=credentials)
+
+
 async def refuse(state: Path) -> None:
     """What PostgreSQL refuses, with a row that it would quote."""
     port = (state / "postgres" / "postmaster.pid").read_text().splitlines()[3]
@@ -114,11 +165,11 @@ async def provoke(
     unrendered.CopyFrom(templated)
     unrendered.idempotency_key, unrendered.template.variables_json = "mk-key-unrendered", '{"mk-value": "mk-value"}'
     page = scheduler_pb2.ListNotificationsRequest(page_token="mk-key")
-    strange = [(("authorization", value),) for value in ("mk-key", f"Bearer {WRONG_KEY}")]
-    other = request("sent", "mk-local-other@example.com")
+    strange = [(("authorization", value), *CALLER) for value in ("mk-key", f"Bearer {WRONG_KEY}")]
+    other, gone = request("sent", "mk-local-other@example.com"), request("gone", "mk-local-gone@example.com")
     calls: list[Awaitable[object]] = [
         *(stub.ScheduleNotification(bad, metadata=metadata) for metadata in (*strange, credentials)),
-        *(stub.ScheduleNotification(asked, metadata=credentials) for asked in (other, unrendered)),
+        *(stub.ScheduleNotification(asked, metadata=credentials) for asked in (other, gone, unrendered)),
         stub.ListNotifications(page, metadata=credentials),
     ]
     told = []
@@ -134,6 +185,7 @@ async def all_ended(stub: scheduler_pb2_grpc.SchedulerStub, credentials: Credent
     return {notification.status for notification in answer.notifications} <= {
         notification_pb2.Notification.STATUS_SENT,
         notification_pb2.Notification.STATUS_FAILED,
+        notification_pb2.Notification.STATUS_CANCELLED,
     }
 
 
@@ -143,16 +195,20 @@ def lines(running: Up) -> list[str]:
 
 async def test_nothing_that_is_told_carries_content_address_key_label_or_reference(state: Path) -> None:
     async with Otlp() as otlp, up(state, EVERYTHING | {"OTEL_EXPORTER_OTLP_ENDPOINT": otlp.endpoint}) as running:
+        credentials = (*running.credentials, *CALLER)
+        endpoint = await steer(running, credentials)
         async with grpc.aio.insecure_channel(running.address("scheduler")) as channel:
             stub = scheduler_pb2_grpc.SchedulerStub(channel)
             for name, address in ENDS.items():
-                await stub.ScheduleNotification(request(name, address), metadata=running.credentials)
+                await stub.ScheduleNotification(request(name, address), metadata=credentials)
             for other in on_other_channels():
-                await stub.ScheduleNotification(other, metadata=running.credentials)
-            templated = await from_a_template(channel, running.credentials)
-            await stub.ScheduleNotification(templated, metadata=running.credentials)
-            told = await provoke(stub, running.credentials, templated)
-            await eventually(lambda: all_ended(stub, running.credentials), within=60)
+                await stub.ScheduleNotification(other, metadata=credentials)
+            templated = await from_a_template(channel, credentials)
+            await stub.ScheduleNotification(templated, metadata=credentials)
+            told = await provoke(stub, credentials, templated)
+            await eventually(lambda: all_ended(stub, credentials), within=60)
+        posted = f'"{endpoint.endpoint.endpoint_id}"'
+        await eventually(lambda: any("webhook.delivered" in line and posted in line for line in lines(running)))
         await refuse(state)
         assert await running.interrupt() == 0
         logged = lines(running)
@@ -164,18 +220,33 @@ async def test_nothing_that_is_told_carries_content_address_key_label_or_referen
         kept = [(state / name).read_text() for name in ("secret_key", "webhook_secret", "key", "platform_key")]
         account = json.loads((state / "service_account.json").read_text())
         kept += account["private_key"].splitlines()[1:2]
-        secrets = [*kept, WRONG_KEY, *(key.rpartition("_")[2] for key in (*kept[2:4], WRONG_KEY))]
-        said = [*logged, *told, *map(repr, (*otlp.traces, *otlp.metrics))]
+        secrets = [*kept, WRONG_KEY, endpoint.secret, *(key.rpartition("_")[2] for key in (*kept[2:4], WRONG_KEY))]
+        spans, states = without_states(otlp.traces)
+        said = [*logged, *told, *map(repr, (*spans, *otlp.metrics))]
         assert not [line for line in said if any(word in line for word in (*MARKERS, *NUMBERS, *secrets))]
 
         mine = pseudonym(kept[0].strip().encode(), "default", "EMAIL", ENDS["sent"])
         (sent,) = [line for line in map(json_of, logged) if line.get("address_hash") == mine]
         assert (sent["event"], len(sent["trace_id"])) == ("job.sent", 32)
         assert all("request_id" in line for line in map(json_of, logged) if line.get("event") == "rpc.done")
-        spans = b"".join(otlp.traces)
-        assert all(name in spans for name in (b"Scheduler/ScheduleNotification", b"deliver EMAIL", b"send mail"))
+        assert states - {""} == {"shop=mk-state"}, "passed on, as the standard has it"
+        collected = b"".join(spans)
+        assert all(name in collected for name in (b"Scheduler/ScheduleNotification", b"deliver EMAIL", b"send mail"))
         moved = (metrics.RPC_TIME, metrics.OUTCOMES, metrics.WEBHOOKS, metrics.DEPTH)
         assert {metric.name for metric in moved} <= otlp.measured()
+
+
+def without_states(requests: list[bytes]) -> tuple[list[bytes], set[str]]:
+    """What collectors are told but for the words that callers pass on, and these."""
+    found = [ExportTraceServiceRequest.FromString(request) for request in requests]
+    states = set()
+    for resource in (resource for request in found for resource in request.resource_spans):
+        for span in (span for scope in resource.scope_spans for span in scope.spans):
+            states |= {span.trace_state, *(link.trace_state for link in span.links)}
+            span.trace_state = ""
+            for link in span.links:
+                link.trace_state = ""
+    return [request.SerializeToString() for request in found], states
 
 
 def json_of(line: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from tests.conftest import login
 from tests.integration.conftest import StartScheduler
 from tests.notifications import Notifications
 from tests.recipients import PSEUDONYMS
+from tests.spans import told as told_spans
 from tests.templates import NoTemplates
 from tests.waiting import eventually
 
@@ -67,6 +68,21 @@ async def test_nothing_is_answered_before_it_is_committed(scheduler: Scheduler, 
     await somebody.rollback()
     answer = await call
     assert await notifications.status(UUID(answer.notification.notification_id)) == "PENDING"
+
+
+async def test_the_span_that_asked_is_stored_with_what_was_accepted(
+    start_scheduler: StartScheduler, database_url: str, notifications: Notifications
+) -> None:
+    """With the words that its caller passes on, which go nowhere else."""
+    caller = f"00-{'1' * 32}-{'2' * 16}-01"
+    with told_spans() as found:
+        stub = Scheduler(await start_scheduler(database_url))
+        answer = await stub.ScheduleNotification(
+            schedule(), metadata=(("traceparent", caller), ("tracestate", "shop=theirs"))
+        )
+    (send,) = [span for span in found.spans if span.form.name == "send EMAIL"]
+    row = await notifications.get(UUID(answer.notification.notification_id))
+    assert row["trace_context"] == f"00-{'1' * 32}-{send.context.span_id:016x}-01 shop=theirs"
 
 
 async def test_the_same_request_again_answers_the_stored_notification(

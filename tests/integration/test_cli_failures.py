@@ -10,14 +10,16 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
 from grpc import StatusCode
 
 from notifyqueue import Channel
-from notifyqueue.cli import exits
+from notifyqueue.cli import exits, tracing
 from notifyqueue.v1 import dispatcher_pb2, errors_pb2, notification_pb2, process_pb2, scheduler_pb2, worker_pb2
 from tests.command_line import ROOT, WITHIN, CommandLine, finished, started
 from tests.scripted_server import Hang, Refusal, Scripted, serving
@@ -233,6 +235,26 @@ def test_a_drain_says_whether_it_is_done(cli: CommandLine, server: Scripted) -> 
     assert (still.code, still.out) == (75, "dispatcher d: DRAINING, 1,200 under way\n")
     assert "ask again" in still.err
     assert cli("resume", "worker", "--address", server.address, "--json").record["worker_id"] == "w"
+
+
+class Traced(grpc.aio.UnaryUnaryClientInterceptor):
+    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        metadata = grpc.aio.Metadata(*(client_call_details.metadata or ()), ("traceparent", "of this command"))
+        return await continuation(client_call_details._replace(metadata=metadata), request)
+
+
+def test_whomever_a_command_calls_the_call_is_traced(
+    cli: CommandLine, server: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing, "interceptors", lambda: [Traced()])
+    server.answers("GetQueueStats", scheduler_pb2.GetQueueStatsResponse())
+    for steer in ("Drain", "Resume"):
+        server.answers(f"{steer}Worker", getattr(worker_pb2, f"{steer}WorkerResponse")())
+        server.answers(f"{steer}Dispatcher", getattr(dispatcher_pb2, f"{steer}DispatcherResponse")())
+    commands = [("lanes",), *((does, whom) for does in ("drain", "resume") for whom in ("worker", "dispatcher"))]
+    for command in commands:
+        cli(*command, "--address", server.address)
+    assert [called.get("traceparent") for called in server.metadata] == ["of this command"] * len(commands)
 
 
 def look(number: int) -> scheduler_pb2.GetQueueStatsResponse:

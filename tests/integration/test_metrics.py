@@ -12,8 +12,10 @@ import asyncpg
 import pytest
 from aiohttp import ClientSession
 from pydantic import SecretStr
+from structlog.testing import capture_logs
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
+from sandbox.postgres import Postgres
 from services.scheduler.gauges import DOCTOR_INTERVAL, GAUGES, INTERVAL, Gauges
 from services.scheduler.statistics import SHOWN
 from services.scheduler.store import Store
@@ -24,6 +26,7 @@ from shared.telemetry import configured, readers
 from shared.telemetry import metrics as m
 from tests.conftest import login
 from tests.integration.conftest import StartScheduler, StartWorker
+from tests.integration.tcp_proxy import TcpProxy
 from tests.integration.test_dispatcher_rig import KEY, Receiver, answer, start_dispatcher
 from tests.notifications import Notifications
 from tests.providers import ScriptedProvider
@@ -127,7 +130,7 @@ async def test_what_the_services_do_moves_their_metrics(
 
     await worker.drain(10)
     await seen.until(m.DRAINING)
-    assert {*m.METRICS} - seen.metrics == {*GAUGES.values(), m.FINDINGS, m.RELEASED}, "the others are below"
+    assert {*m.METRICS} - seen.metrics == {*GAUGES.values(), m.FINDINGS, m.RELEASED, m.DROPPED}, "elsewhere"
 
 
 # --- those that a scheduler reads
@@ -199,6 +202,43 @@ GAUGED: Mapping[tuple[Metric, tuple[str, ...]], float] = {
 }
 
 
+async def test_a_database_that_does_not_answer_is_said_once_and_what_was_read_stands_until_it_does(
+    postgres: Postgres, database_url: str, notifications: Notifications, reader: Reader, stack: AsyncExitStack
+) -> None:
+    proxy = await stack.enter_async_context(TcpProxy("127.0.0.1", postgres.port))
+    url = login(database_url, "scheduler").replace(str(postgres.port), str(proxy.port))
+    timeouts = "statement_timeout=300ms&lock_timeout=0"
+    gauges = Gauges(
+        Store(await stack.enter_async_context(Database(f"{url}?{timeouts}", name="test"))),
+        await stack.enter_async_context(Database(url, name="doctor")),
+        Bounds(),
+    )
+
+    async def fail() -> None:
+        assert [await gauges.read() for _ in range(2)] == [INTERVAL] * 2
+        assert reader.value(m.DEPTH, "EMAIL", "HIGH", "due") == 0
+
+    async def cut(_: bytes) -> None:
+        raise ConnectionResetError
+
+    with capture_logs() as logged:
+        await gauges.read()
+        await notifications.insert("due", priority=3, due_in=-HOUR)
+        async with notifications.connection.transaction():
+            await notifications.connection.execute("LOCK TABLE notifyqueue.lanes IN ACCESS EXCLUSIVE MODE")
+            await fail()
+        await gauges.read()
+        assert reader.value(m.DEPTH, "EMAIL", "HIGH", "due") == 1
+        await notifications.connection.execute("DELETE FROM notifyqueue.notifications")
+        await gauges.read()
+        await notifications.insert("due", priority=3, due_in=-HOUR)
+        proxy.on_question = cut
+        await fail()
+    told = [(line["event"], line["exc_info"].__cause__) for line in logged]
+    assert [event for event, _ in told] == ["gauges.unread"] * 2, "once for each"
+    assert isinstance(told[0][1], asyncpg.QueryCanceledError)
+
+
 async def test_what_stands_in_the_database_is_what_the_gauges_say(
     database_url: str, notifications: Notifications, reader: Reader, stack: AsyncExitStack
 ) -> None:
@@ -221,6 +261,17 @@ async def test_what_stands_in_the_database_is_what_the_gauges_say(
         check.name for check in (*CHECKS, UNMADE)
     }
     assert {metric for metric, _ in GAUGED} == {*GAUGES.values(), m.FINDINGS}
+
+    async def held() -> float:
+        await gauges.read()
+        return reader.value(m.SNAPSHOT)
+
+    before = await held()
+    for _ in range(50):
+        await notifications.connection.fetchval("SELECT pg_current_xact_id()")
+    assert await held() >= before + 50, "it grows with what others do"
+    await idle.execute("COMMIT")
+    assert await held() < before, "and is gone with who held it"
 
 
 # --- how they leave

@@ -7,12 +7,17 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from services.worker import spans
+from services.worker.outcome import Later
 from services.worker.providers import Answer
 from tests.certificates import Authority
 from tests.http_providers import KINDS, Kind
 from tests.pretended import deliver
 from tests.raw_http import Do, Step, answer, raw_server
+from tests.spans import told
+from tests.unit.test_attempt import CLAIM
 
 PATIENT = 30.0
 IMPATIENT = 0.5
@@ -172,10 +177,16 @@ async def test_a_proxy_that_the_environment_names_sees_nothing(kind: Kind, monke
 async def test_what_goes_wrong_names_no_secret_content_or_address(
     kind: Kind, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = b'{"code": "mk-secret mk-body", "name": "mk-body", "error": {"status": "mk body +447700900123"}}'
-    for steps in ([answer(400, told)], [answer(500, told)], [Do.CLOSE]):
-        async with raw_server(*steps) as server, kind.make(server.url, PATIENT) as provider:
-            outcome, _ = await deliver(provider, kind.address, kind.content)
-            assert "mk-" not in repr(provider)
-            assert len(outcome.code or "") <= 64
+    """Nor what a provider says, in a code of its own or in words."""
+    words = b'{"code": "mk-secret mk-body", "name": "mk-body", "message": "mk-words", "error": {"status": "mk-body"}}'
+    with told() as found, capture_logs() as lines:
+        for steps in ([answer(400, words)], [answer(500, words)], [answer(429, b"mk-words")], [Do.CLOSE]):
+            async with raw_server(*steps) as server, kind.make(server.url, PATIENT) as provider:
+                outcome, _ = await deliver(provider, kind.address, kind.content)
+                assert "mk-" not in repr(provider)
+                assert len(outcome.code or "") <= 64
+                with spans.deliver(CLAIM) as span:
+                    spans.judged(span, Later(delay=timedelta(), kind="ATTEMPT_FAILED", code=outcome.code), kind.name)
+    said = [*map(repr, lines), *(str(span.readable().to_json()) for span in found.spans)]
+    assert not [line for line in said if "mk-" in line or kind.address in line]
     assert kind.address not in capsys.readouterr().out + caplog.text

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 import structlog
+from opentelemetry.trace import format_span_id, format_trace_id
 
 from services.worker.claim import Claim
 from services.worker.leases import Leases
@@ -15,8 +16,11 @@ from services.worker.recovery import Recovery
 from services.worker.store import Record, WorkerStore
 from shared.backoff import Backoff
 from shared.database import Database
+from shared.logs import name_span
+from shared.telemetry import traces
 from tests.conftest import login
 from tests.notifications import Notifications
+from tests.spans import told as told_spans
 
 LEASE = timedelta(minutes=1)
 BACKOFF = Backoff(timedelta(seconds=2), timedelta(minutes=15))
@@ -117,6 +121,42 @@ async def test_the_last_attempt_is_reconciled_once_and_then_dead_lettered(
     assert (row["failure_reason"], row["attempt_count"], row["max_attempts"]) == ("WORKER_LOST", 2, 2)
     assert await notifications.events(id_) == ["DEAD_LETTERED"]
     assert not await claim(store)
+
+
+async def test_what_a_lost_worker_held_is_told_with_its_trace_and_what_stands_for_its_address(
+    notifications: Notifications, store: WorkerStore, recovery: Recovery
+) -> None:
+    """Below whoever asked for it a moment ago, and linked to whoever asked before."""
+    asked = {name: f"00-{number * 32}-{number * 16}-01" for name, number in (("now", "1"), ("before", "2"))}
+    ids = {
+        name: await notifications.insert(name, max_attempts=1, pseudonym="ab" * 16, trace_context=stored)
+        for name, stored in asked.items()
+    }
+    await notifications.connection.execute(
+        "UPDATE notifyqueue.notifications SET created_at = now() - interval '16 minutes' WHERE id = $1", ids["before"]
+    )
+    with told_spans() as found, structlog.testing.capture_logs(processors=[name_span]) as logged:
+        for _ in range(2):
+            assert len(await claim(store)) == 2
+            await let_leases_pass(notifications)
+            await recovery.sweep()
+            await make_due(notifications)
+    assert {span.facts["notifyqueue.outcome"] for span in found.spans} == {"ATTEMPT_UNKNOWN", "WORKER_LOST"}
+    for name, id_ in ids.items():
+        spans = [span for span in found.spans if span.facts["messaging.message.id"] == str(id_)]
+        lines = [line for line in logged if line.get("notification_id") == str(id_)]
+        assert [line["event"] for line in lines] == ["job.recovered", "job.recovered", "job.dead_letter"]
+        told = [(line["address_hash"], line["trace_id"], line["span_id"]) for line in lines]
+        first, last = (
+            ("ab" * 16, format_trace_id(span.context.trace_id), format_span_id(span.context.span_id)) for span in spans
+        )
+        assert told == [first, last, last]
+        above = traces.received({"traceparent": asked[name]})
+        of_now = name == "now"
+        for span in spans:
+            assert (span.parent, [*span.links]) == ((above, []) if of_now else (None, [above]))
+        # The webhook of its end hangs on the span that ended it.
+        assert (await notifications.get(id_))["last_trace_context"] == traces.stored(spans[1].context)
 
 
 async def test_at_most_once_ends_when_a_call_may_have_been_made(

@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.worker.providers import Answer
 from services.worker.providers.smtp import Tls
 from tests.smtp_server import IMPATIENT, IMPATIENT_AFTER_DOT, Do, Replies, Start, deliver, starting
+from tests.spans import told
 
 
 @pytest.fixture
@@ -70,6 +72,17 @@ async def test_fault(start: Start, replies: Replies, answer: Answer, code: str, 
     assert len(server.bodies) == bodies
     assert server.verbs["DATA"] <= 1
     assert server.opened == 1
+
+
+@pytest.mark.parametrize("verb", ["GREETING", "MAIL", "RCPT", "DATA", "DOT"])
+async def test_no_word_of_a_reply_is_told(start: Start, verb: str, caplog: pytest.LogCaptureFixture) -> None:
+    with told() as found, capture_logs() as lines:
+        smtp, _ = await start({verb: "554 5.9.9 mk-words anna@example.org"})
+        outcome, _ = await deliver(smtp)
+    assert outcome.code == "554-5.9.9"
+    said = [caplog.text, *map(repr, lines), *(str(span.readable().to_json()) for span in found.spans)]
+    assert "554" in said[-1]
+    assert not [line for line in said if "mk-" in line or "anna" in line]
 
 
 @pytest.mark.parametrize(

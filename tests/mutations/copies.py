@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.mutations.catalogue import Mutation
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-NEEDED = ("notifyqueue", "services", "shared", "sandbox", "tests")
+NEEDED = ("notifyqueue", "services", "shared", "sandbox", "tests", "tools")
 TIME_LIMIT = 300.0  # seconds, on a busy machine; a test that hangs has noticed nothing
 
 PASSED = "passed"

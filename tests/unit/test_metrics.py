@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from services.worker import measured
-from services.worker.measured import shown_code
+from services.worker.measured import shown_code, told_code
 from services.worker.outcome import unstarted
 from services.worker.providers import fcm_codes, resend_codes, twilio_codes
 from services.worker.providers.answers import Row
@@ -91,6 +91,25 @@ LISTED = {"twilio": "400-21211", "resend": "401-missing_api_key", "fcm": "404-UN
 )
 def test_a_code_is_shown_where_its_table_lists_it(provider: str, code: str | None, shown: str) -> None:
     assert shown_code(provider, code) == shown
+
+
+@pytest.mark.parametrize(
+    ("provider", "code", "told"),
+    [
+        ("smtp", "550-9.9.9", "550-9.9.9"),
+        ("twilio", "400-29999", "400-29999"),
+        ("twilio", "400-447700900123", "400-other"),
+        ("resend", "400-anna_example.com", "400-other"),
+        ("resend", "401-missing_api_key", "401-missing_api_key"),
+        ("remote", "anna_example.com", OTHER),
+        ("remote", "deadline", "deadline"),
+        ("smtp", None, None),
+    ],
+)
+def test_a_line_and_a_span_say_no_code_that_a_provider_makes_up(
+    provider: str, code: str | None, told: str | None
+) -> None:
+    assert told_code(provider, code) == told
 
 
 @pytest.mark.parametrize(

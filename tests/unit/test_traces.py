@@ -11,17 +11,19 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
+import grpc.aio
 import pytest
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import INVALID_SPAN, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
+from structlog.testing import capture_logs
 
 from services.worker import spans as attempts
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from shared import telemetry
-from shared.telemetry import environment, otlp, readers, traces
+from shared.telemetry import environment, metrics, otlp, readers, traces
 from shared.telemetry.current import current
 from shared.telemetry.forms import Form
 from shared.telemetry.metrics import Metric
@@ -298,16 +300,35 @@ def test_who_tells_it_is_named_as_the_standard_has_it(monkeypatch: pytest.Monkey
     assert environment.resource("worker", instance).attributes["service.name"] == "mail"
 
 
-async def test_a_collector_that_says_nothing_holds_up_nobody(
+async def test_a_collector_that_says_nothing_holds_up_nobody_and_what_there_is_no_room_for_is_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(traces, "FLUSH", 0.2)  # and the library's own patience is ten seconds a batch
     monkeypatch.setattr(traces, "QUEUE", 1024)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        async with telemetry.configured("test", uuid4()):
-            for _ in range(5_000):  # more than it keeps
-                traces.start(FORM).end()
+        with capture_logs() as logged:
+            async with telemetry.configured("test", uuid4()):
+                for _ in range(5_000):  # more than it keeps
+                    traces.start(FORM).end()
+                unkept = metrics.DROPPED.values()["QUEUE_FULL",]
+    assert 5_000 - 1024 - 512 <= unkept <= 5_000 - 1024, "but for those that the collector is just being told of"
+    (said,) = [line for line in logged if line["event"] == "traces.dropped"]
+    assert said["count"] >= unkept
     assert not [record for record in caplog.records if "Queue full" in record.message], "none for each that is dropped"
     assert not traces.on()
     assert isinstance(traces.start(FORM), trace.NonRecordingSpan)
+
+
+async def test_what_a_collector_refuses_is_counted_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = grpc.aio.server()  # it has no such method
+    monkeypatch.setenv(
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    )
+    await server.start()
+    with capture_logs() as logged:
+        async with telemetry.configured("test", uuid4()):
+            for _ in range(3):
+                traces.start(FORM).end()
+    await server.stop(0)
+    assert [line["count"] for line in logged if line["event"] == "traces.dropped"] == [3]

@@ -4,12 +4,15 @@ import base64
 import os
 import time
 from datetime import UTC, datetime
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
+from services.dispatcher.delivery import Delivery, signed_post
+from services.dispatcher.keys import Keys
 from services.dispatcher.signature import SecretInvalid, key_of, new_secret, sign
 
 BODY = (
@@ -112,3 +115,14 @@ def test_what_is_no_secret_is_refused_without_repeating_it(secret: str) -> None:
     with pytest.raises(SecretInvalid) as refused:
         key_of(secret)
     assert str(refused.value) == "must be whsec_ and the base64 of 24 to 64 bytes"
+
+
+def test_what_is_posted_carries_its_span_and_its_signature() -> None:
+    keys, endpoint, sent_at = Keys(bytes(32)), uuid4(), datetime.now(UTC)
+    delivery = Delivery(
+        *(uuid4(), uuid4(), endpoint, "default", 1, "https://example.com/hook"),
+        *(keys.seal("default", endpoint, key_of(VECTORS[0][0])), BODY, uuid4(), sent_at, 0.0),
+    )
+    post = signed_post(delivery, keys, sent_at, {"traceparent": "00-1-2-01", "tracestate": "shop=theirs"})
+    assert post.headers.items() >= {"traceparent": "00-1-2-01", "tracestate": "shop=theirs"}.items()
+    Webhook(VECTORS[0][0]).verify(post.body, dict(post.headers))

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
+NUMBER = re.compile(r"\d{1,5}|\d\.\d{1,3}\.\d{1,3}")  # of a code; too short to be anybody's
 UNSAFE = re.compile(r"[^A-Za-z0-9._:-]+")
 
 

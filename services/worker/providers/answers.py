@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 import structlog
 
-from services.worker.providers import Answer, Outcome, safe_code
+from services.worker.providers import NUMBER, Answer, Outcome, safe_code
 
 log = structlog.get_logger()
 
@@ -74,7 +74,7 @@ CLASSES: Table = (
 
 
 class Judge:
-    """Applies a provider's table, and logs the codes that it does not list."""
+    """Applies a provider's table, and logs the numbers that it does not list. What is no number may be any words."""
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
@@ -87,5 +87,6 @@ class Judge:
             # A page of somebody who sits in between can have any status, and no id.
             return Outcome(row.answer, shown, message_id) if message_id else Outcome(Answer.UNKNOWN, "answer-malformed")
         if code and row.code == "*":
-            log.warning("provider.answer_unlisted", provider=self._provider, code=shown)
+            told = shown if NUMBER.fullmatch(code) else f"{reply.status}-other"
+            log.warning("provider.answer_unlisted", provider=self._provider, code=told)
         return Outcome(row.answer, shown, not_before=reply.retry_after or row.rest, opted_out=row.opted_out)

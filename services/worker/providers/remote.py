@@ -69,7 +69,7 @@ class Remote(Provider):
             handover.begin()
             code, outcome = await self._call(request, (*self._metadata, *traces.headers(span).items()))
             span.set_attribute("rpc.response.status_code", code)
-            spans.answered(span, outcome)
+            spans.answered(span, outcome, self.name)
         return outcome
 
     async def _call(

@@ -44,7 +44,7 @@ class Smtp(Provider):
             return Outcome(Answer.PERMANENT_MESSAGE, "message-malformed")
         with spans.call(spans.smtp(self._settings.host, self._settings.port)) as span:
             outcome = await self._attempt(mail, handover)
-            spans.answered(span, outcome)
+            spans.answered(span, outcome, self.name)
         return outcome
 
     async def _attempt(self, mail: Mail, handover: Handover) -> Outcome:

@@ -3,7 +3,8 @@
 -- expired for one lease: nobody could renew while it was away.
 --   $1 interval  lease   $2 uuid[]  only these; null: any
 SELECT n.id, n.claim_token, n.worker_id, n.attempt_count, n.max_attempts, n.at_most_once, n.reconciliation_granted,
-  n.maybe_delivered, n.started_at IS NOT NULL AS started, n.expire_at - now() AS time_left, n.channel
+  n.maybe_delivered, n.started_at IS NOT NULL AS started, n.expire_at - now() AS time_left, n.channel,
+  n.pseudonym, n.trace_context, n.last_trace_context, n.created_at > now() - interval '15 minutes' AS recent
 FROM notifyqueue.notifications AS n
 WHERE n.status = 'PROCESSING' AND n.lease_expires_at < now()
   AND pg_catalog.pg_postmaster_start_time() < now() - $1::interval
