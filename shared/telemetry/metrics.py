@@ -288,7 +288,7 @@ RPC_TIME = Histogram(
     "s",
     "What an RPC takes, streams as a whole; what is the server's fault has an `error.type`. Health and reflection are "
     "not counted.",
-    ("rpc.method", "rpc.response.status_code", "error.type"),
+    ("rpc.method", "rpc.status_code", "error.type"),
     {"rpc.system.name": "grpc"},
 )
 ACCEPTED = Counter(

@@ -4,11 +4,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -297,7 +298,10 @@ def test_who_tells_it_is_named_as_the_standard_has_it(monkeypatch: pytest.Monkey
 async def test_a_collector_that_says_nothing_holds_up_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(traces, "FLUSH", 0.2)  # and the library's own patience is ten seconds a batch
+    waits: list[str] = []
+    for module in (traces, readers):
+        monkeypatch.setattr(module, "FLUSH", 0.2)  # and the library's own patience is ten seconds a batch
+        monkeypatch.setattr(module, "_shut_down", _noted(module._shut_down, waits))
     monkeypatch.setattr(traces, "QUEUE", 1024)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -305,5 +309,15 @@ async def test_a_collector_that_says_nothing_holds_up_nobody(
             for _ in range(5_000):  # more than it keeps
                 traces.start(FORM).end()
     assert not [record for record in caplog.records if "Queue full" in record.message], "none for each that is dropped"
+    assert waits == ["begun", "begun", "ended", "ended"], "for spans and metrics at once: one bound, not two"
     assert not traces.on()
     assert isinstance(traces.start(FORM), trace.NonRecordingSpan)
+
+
+def _noted(shut_down: Callable[..., Awaitable[None]], waits: list[str]) -> Callable[..., Awaitable[None]]:
+    async def noting(*arguments: Any) -> None:
+        waits.append("begun")
+        await shut_down(*arguments)
+        waits.append("ended")
+
+    return noting
