@@ -29,7 +29,9 @@ MOST = 500
 """Sets of attributes that a metric keeps apart; what comes later is counted under OTHER."""
 OTHER = "other"
 STALE = 60.0
-"""Seconds after which what was read of the database is not told any more: silence is better than an old truth."""
+"""Seconds after which what was read of the database is not told any more: silence is better than an old truth. What is
+read more rarely lasts longer, or each scrape before the next look would find nothing, and an alert begin anew.
+"""
 
 
 @dataclass(eq=False)
@@ -84,9 +86,9 @@ class Gauge(Metric):
         self._shown: Values = {}
         self._until = 0.0
 
-    def show(self, values: Values) -> None:
+    def show(self, values: Values, *, lasts: float = STALE) -> None:
         """All there is, in place of what was."""
-        self._until = tick() + STALE
+        self._until = tick() + lasts
         self._shown = values
 
     @contextmanager
