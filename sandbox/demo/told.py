@@ -32,7 +32,7 @@ class Told:
         if self.collector is None:
             return []
         found = tree(self.collector.about(notification_id), times=True)
-        return [f"the trace of {notification_id}", *(f"  {line}" for line in found)]
+        return ["", f"the trace of {notification_id}", "", *(f"  {line}" for line in found), ""]
 
 
 @asynccontextmanager

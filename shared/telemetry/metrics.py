@@ -298,7 +298,7 @@ ACCEPTED = Counter(
     "{message}",
     "Notifications that were accepted; no replays.",
     ("messaging.destination.name",),
-    {"messaging.system": "notifyqueue", "messaging.operation.name": "schedule"},
+    {"messaging.system": "notifyqueue", "messaging.operation.name": "send"},
 )
 GROUP_SIZE = Histogram(
     "notifyqueue.group_commit.size", "{operation}", "Operations that share one statement.", ("group",), bounds=SIZES
