@@ -22,8 +22,10 @@ GROUP = 16  # about what 64 calls in flight over four flights gather
 FILL = """
 WITH written AS (
   INSERT INTO notifyqueue.notifications
-    (tenant_id, idempotency_key, fingerprint, channel, address, priority, max_attempts, due_at, next_attempt_at)
-  SELECT 'default', 'fill-' || n, '', 'EMAIL', 'someone-' || n || '@example.com', 1 + n % 3, 5, now(), now()
+    (tenant_id, idempotency_key, fingerprint, channel, address, priority, max_attempts, due_at, next_attempt_at,
+     trace_context)
+  SELECT 'default', 'fill-' || n, '', 'EMAIL', 'someone-' || n || '@example.com', 1 + n % 3, 5, now(), now(),
+    CASE WHEN $3 THEN format('00-%s-%s-01', md5(n::text), left(md5(n::text), 16)) END
   FROM generate_series(1, $1) AS n
   RETURNING id
 )
@@ -66,8 +68,8 @@ async def _measure(url: str, seconds: float, count: int, samples: int) -> list[F
 
 
 async def _telling(url: str, count: int) -> list[str]:
-    async def drain() -> float:
-        await _fill(url, count)
+    async def drain(traced: bool) -> float:
+        await _fill(url, count, traced=traced)
         rate = await _drain(url, count, 256)
         await lanes.empty(url)
         return rate
@@ -143,10 +145,10 @@ async def _latency(url: str, samples: int) -> list[Figure]:
     ]
 
 
-async def _fill(url: str, count: int) -> None:
+async def _fill(url: str, count: int, *, traced: bool = False) -> None:
     """As fresh as a burst leaves it: never analysed."""
     connection = await asyncpg.connect(url)
-    await connection.execute(FILL, count, bare.CONTENT)
+    await connection.execute(FILL, count, bare.CONTENT, traced)
     await connection.close()
 
 

@@ -19,7 +19,7 @@ from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
 from services.worker.__main__ import compose
 from services.worker.providers import Answer, Handover, Message, Outcome
 from services.worker.settings import Settings
-from shared.process import Process
+from shared.process import Process, settle
 
 SECRET = "a secret key of a benchmark, 32 characters"
 ADDRESS = "127.0.0.1:20051"
@@ -108,6 +108,7 @@ async def worker(url: str, provider: NoOp, concurrency: int) -> AsyncIterator[No
     )
     async with AsyncExitStack() as stack:
         await compose(Process("worker", settings, stack), settings, {"EMAIL": provider})
+        settle()
         yield
 
 

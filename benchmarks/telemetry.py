@@ -12,8 +12,6 @@ from contextlib import asynccontextmanager
 from unittest.mock import patch
 from uuid import uuid4
 
-import aiohttp
-
 from benchmarks.report import Share
 from services.worker import measured, spans
 from services.worker.claim import Claim
@@ -25,8 +23,6 @@ from shared.telemetry import traces
 ROUNDS = 3
 CALLS = 50_000
 PORT = 20_064
-SCRAPED_EVERY = 5.0  # seconds, which is more often than most do
-
 SCRAPED = {"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": str(PORT)}
 ACCEPTED = Outcome(Answer.ACCEPTED, provider_message_id="m")
 
@@ -49,8 +45,8 @@ CLAIM = Claim(
 )
 
 
-async def compared(drain: Callable[[], Awaitable[float]]) -> list[str]:
-    """`drain` fills and drains once, and answers how many a second."""
+async def compared(drain: Callable[[bool], Awaitable[float]]) -> list[str]:
+    """`drain` fills, with what was traced from its client on or not, drains, and answers how many a second."""
     async with _sink() as endpoint:
         traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
         ways: Mapping[str, Mapping[str, str]] = {
@@ -63,7 +59,7 @@ async def compared(drain: Callable[[], Awaitable[float]]) -> list[str]:
         for _ in range(ROUNDS):
             for way, environment in ways.items():
                 async with _told(environment):
-                    found[way].append(await drain())
+                    found[way].append(await drain(traces.on()))
     rates = {way: statistics.median(rates) for way, rates in found.items()}
     idle = _idle_cost()
     return [
@@ -77,21 +73,7 @@ async def compared(drain: Callable[[], Awaitable[float]]) -> list[str]:
 async def _told(environment: Mapping[str, str]) -> AsyncIterator[None]:
     with patch.dict(os.environ, environment):
         async with telemetry.configured("benchmark", uuid4()):
-            scraping = asyncio.create_task(_scrape()) if "OTEL_EXPORTER_PROMETHEUS_PORT" in environment else None
-            try:
-                yield
-            finally:
-                if scraping:
-                    scraping.cancel()
-                    await asyncio.wait([scraping])
-
-
-async def _scrape() -> None:
-    async with aiohttp.ClientSession() as session:
-        while True:
-            async with session.get(f"http://localhost:{PORT}/metrics") as page:
-                await page.read()
-            await asyncio.sleep(SCRAPED_EVERY)
+            yield
 
 
 def _idle_cost() -> float:
@@ -115,7 +97,9 @@ def _idle_cost() -> float:
 async def _sink() -> AsyncIterator[str]:
     """In a process of its own, as a collector is."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "benchmarks.sink"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "benchmarks.sink", str(PORT)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
         assert process.stdout

@@ -16,6 +16,8 @@ from typing import Any
 import structlog
 from opentelemetry import trace
 
+from shared.telemetry.spans import current
+
 ROOT = Path(__file__).parent.parent
 
 # Where a line comes from, and when; what was called, and by whom.
@@ -76,8 +78,7 @@ def _renderer() -> structlog.typing.Processor:
 
 def name_span(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """The trace that a line belongs to, where there is one."""
-    context = trace.get_current_span().get_span_context()
-    if context.is_valid:
+    if context := current():
         event.update(trace_id=trace.format_trace_id(context.trace_id), span_id=trace.format_span_id(context.span_id))
     return event
 

@@ -23,6 +23,7 @@ from services.scheduler.statistics import SHOWN, Count, LaneStats, Totals, Webho
 from services.scheduler.templates import VersionRef
 from shared.database import Executor, Locked, Statements, columns
 from shared.telemetry import traces
+from shared.telemetry.spans import current
 
 sql = Statements("services.scheduler")
 
@@ -119,7 +120,7 @@ class Store:
     ) -> Mapping[UUID, Tried]:
         """What became of each that there is. `pass_locked`: of what somebody keeps locked, nothing is said."""
         asked = sorted(((dead.id, dead.revision, turn) for dead, turn in turns.items()), key=lambda row: row[0])
-        args = (tenant, *columns(asked, 3), max_attempts, by.actor, by.note, traces.stored(traces.here()))
+        args = (tenant, *columns(asked, 3), max_attempts, by.actor, by.note, traces.stored(current()))
         try:
             rows = await self._executor.fetch(sql["redrive_notifications"], *args)
         except Locked:

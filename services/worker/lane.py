@@ -196,7 +196,7 @@ class Lane:
             return None  # until something ends
         if self._shared.open:
             return await self._probe()
-        limit = max(limit for limit in CLAIM_LIMITS if limit <= self._free())
+        limit = max(limit for limit in CLAIM_LIMITS if limit <= self._claimable())
         low_first = self._low_first()
         claims = await self._claim(limit, low_first=low_first)
         for claim in claims:
@@ -234,6 +234,12 @@ class Lane:
 
     def _free(self) -> int:
         return self._shared.pace.limit - len(self._running)
+
+    def _claimable(self) -> int:
+        """At most half at once: while the database claims or records one half, the other is delivered. All in one go,
+        each would stand still for the other.
+        """
+        return min(self._free(), max(1, self._shared.pace.limit // 2))
 
     def _has_room(self) -> bool:
         """Few, large claims: a quarter must be free, or nothing runs."""

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import cast
+from typing import Any, cast
 
+import grpc
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.trace import ReadableSpan
@@ -15,12 +16,18 @@ from opentelemetry.trace import SpanContext
 
 from shared.telemetry.spans import MAX_LINKS, Fact, Form, Span
 
+EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+
 # What each span has of its own, as Protocol Buffers have it on the wire: tags and lengths, and what they stand before.
 # trace_id (1), span_id (2), start_time_unix_nano (7), end_time_unix_nano (8), flags (16); parent_span_id (4).
 OWN = Struct("<2s16s2s8scQcQ2sI")
 PARENT = Struct("<2s8s")
 # One of the field `links` (13): its own trace_id (1), span_id (2) and flags (6).
 LINK = Struct("<4s16s2s8scI")
+
+# Of the W3C flags of a span or a link: whether its parent, or what it is linked to, is of another process.
+KNOWN = int(trace_pb2.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK)
+REMOTE = KNOWN | int(trace_pb2.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK)
 
 
 class Exporter(OTLPSpanExporter):
@@ -34,16 +41,34 @@ class Exporter(OTLPSpanExporter):
             self._left = True
             super().shutdown(timeout_millis)
 
-    def _translate_data(self, data: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
+    def _initialize_channel_and_stub(self) -> None:
+        super()._initialize_channel_and_stub()  # type: ignore[no-untyped-call]
+        self._client = cast(Any, _Stub(cast(grpc.Channel, self._channel)))
+
+    def _translate_data(self, data: Sequence[ReadableSpan]) -> Any:
         return request(cast(Sequence[Span], data))
 
 
-def request(spans: Sequence[Span]) -> ExportTraceServiceRequest:
-    made = encode_spans([spans[0].readable()])  # whose they are is the same for all
-    scope = made.resource_spans[0].scope_spans[0]
-    del scope.spans[:]
-    scope.MergeFromString(b"".join(map(_entry, spans)))
-    return made
+class _Stub:
+    """The library's, for requests that are on the wire's form already."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self.Export: Any = channel.unary_unary(EXPORT, response_deserializer=ExportTraceServiceResponse.FromString)
+
+
+def request(spans: Sequence[Span]) -> bytes:
+    """An ExportTraceServiceRequest: `resource_spans` (1), and in it `scope_spans` (2), as all are of one process."""
+    whose, scope = _whose(spans[0])
+    return _field(b"\x0a", whose + _field(b"\x12", scope + b"".join(map(_entry, spans))))
+
+
+def _whose(span: Span) -> tuple[bytes, bytes]:
+    whose = encode_spans([Span(span.tracer, span.form, span.context, None, ()).readable()]).resource_spans[0]
+    scope = whose.scope_spans[0]
+    scope.ClearField("spans")
+    encoded = scope.SerializeToString()
+    whose.ClearField("scope_spans")
+    return whose.SerializeToString(), encoded
 
 
 def _entry(span: Span) -> bytes:
@@ -51,15 +76,12 @@ def _entry(span: Span) -> bytes:
     context, parent = span.context, span.parent
     own = OWN.pack(
         *(b"\x0a\x10", context.trace_id.to_bytes(16, "big"), b"\x12\x08", context.span_id.to_bytes(8, "big")),
-        *(b"\x39", span.start_time, b"\x41", span.end_time, b"\x85\x01", _flags(context, parent)),
+        *(b"\x39", span.start_time, b"\x41", span.end_time, b"\x85\x01", context.trace_flags | _known(parent)),
     )
     above = PARENT.pack(b"\x22\x08", parent.span_id.to_bytes(8, "big")) if parent else b""
-    facts = b"".join(
-        [_id(name, value) if name.endswith(".id") else _fact(name, value) for name, value in span.facts.items()]
-    )
+    facts = [_id(name, value) if name.endswith(".id") else _fact(name, value) for name, value in span.facts.items()]
     rare = _rare(span) if span.failed or span.links or context.trace_state else b""
-    whole = b"".join((own, above, _blank(span.form), facts, rare))
-    return b"\x12" + _length(len(whole)) + whole
+    return _field(b"\x12", b"".join((own, above, _blank(span.form), *facts, rare)))
 
 
 @lru_cache(maxsize=1024)
@@ -105,15 +127,20 @@ def _rare(span: Span) -> bytes:
 
 def _link(context: SpanContext) -> bytes:
     trace_id, span_id = context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big")
-    return LINK.pack(b"\x6a\x21\x0a\x10", trace_id, b"\x12\x08", span_id, b"\x35", _flags(context, context))
+    return LINK.pack(
+        b"\x6a\x21\x0a\x10", trace_id, b"\x12\x08", span_id, b"\x35", context.trace_flags | _known(context)
+    )
 
 
-def _flags(context: SpanContext, whose: SpanContext | None) -> int:
-    """The W3C flags of a span or a link, and whether its parent, or what it is linked to, is of another process."""
-    flags = context.trace_flags | trace_pb2.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
-    return flags | trace_pb2.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK if whose and whose.is_remote else flags
+def _known(whose: SpanContext | None) -> int:
+    return REMOTE if whose and whose.is_remote else KNOWN
 
 
+def _field(tag: bytes, content: bytes) -> bytes:
+    return tag + _length(len(content)) + content
+
+
+@lru_cache(maxsize=1024)
 def _length(value: int) -> bytes:
     """A varint."""
     found = bytearray()

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from functools import cache
 
 import grpc
-from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
 from shared.layers import FAULTS, Call
@@ -20,15 +19,14 @@ async def traced(call: Call) -> AsyncIterator[None]:
     """One span, below the caller's."""
     metadata = call.context.invocation_metadata() or ()
     headers = {name: str(value) for name, value in metadata if name in traces.HEADERS}
-    span = traces.start(_form(call.method), parent=traces.received(headers))
-    with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+    with traces.start(_form(call.method), parent=traces.received(headers)) as span:
         try:
             yield
         finally:
             span.set_attribute("rpc.status_code", call.code.name)
             if call.code in ERRORS:
                 traces.fail(span, call.code.name)
-            span.end()
+            span.end()  # before whoever ends it sees an exception
 
 
 @cache

@@ -7,12 +7,11 @@ for it; and because it cannot carry what an exception says: a span has facts tha
 
 import time
 from collections.abc import Mapping, Sequence
-from contextvars import Token
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
 
-from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
@@ -38,23 +37,32 @@ class Form:
     facts: Mapping[str, Fact]
 
 
+def current() -> SpanContext | None:
+    """The span that this task is in. None where nobody listens, and where it is in none."""
+    return span.get_span_context() if (span := _current.get()) else None
+
+
 class _Current(trace.Span):
     """While it is entered it is the current span of its task."""
 
-    _token: Token[Any]
+    _token: "Token[_Current | None]"
 
     def __enter__(self) -> Self:
-        self._token = contexts.attach(trace.set_span_in_context(self))
+        self._token = _current.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        contexts.detach(self._token)
+        _current.reset(self._token)
         if kind is not None and self.is_recording():
             self.set_status(StatusCode.ERROR)
             self.set_attribute("error.type", f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."))
         self.end()
+
+
+# Not OpenTelemetry's own, whose changes take as long as all else of a span: nobody but this project makes spans here.
+_current: ContextVar[_Current | None] = ContextVar("span", default=None)
 
 
 class Unsampled(_Current, NonRecordingSpan):
@@ -62,6 +70,9 @@ class Unsampled(_Current, NonRecordingSpan):
 
 
 class Span(_Current):
+    failed = False
+    end_time = 0
+
     def __init__(
         self,
         tracer: "Tracer",
@@ -70,15 +81,13 @@ class Span(_Current):
         parent: SpanContext | None,
         links: Sequence[SpanContext],
     ) -> None:
+        self.tracer = tracer
         self.form = form
         self.context = context
         self.parent = parent
         self.links = links
         self.facts: dict[str, Fact] = {}
-        self.failed = False
         self.start_time = time.time_ns()
-        self.end_time = 0
-        self._tracer = tracer
         self._began = time.monotonic_ns()
 
     def readable(self) -> ReadableSpan:
@@ -87,7 +96,7 @@ class Span(_Current):
             self.form.name,
             context=self.context,
             parent=self.parent,
-            resource=self._tracer.resource,
+            resource=self.tracer.resource,
             attributes={**self.form.facts, **self.facts},
             links=[Link(one) for one in self.links],
             kind=self.form.kind,
@@ -131,7 +140,7 @@ class Span(_Current):
     def end(self, end_time: int | None = None) -> None:
         if not self.end_time:
             self.end_time = self.start_time + time.monotonic_ns() - self._began
-            self._tracer.processor.on_end(cast(ReadableSpan, self))  # which it asks for its context, and hands on
+            self.tracer.processor.on_end(cast(ReadableSpan, self))  # which it asks for its context, and hands on
 
 
 class Tracer:
@@ -152,26 +161,19 @@ class Tracer:
         """A span below its parent, or the first of a trace. What is only linked to where it comes from is sampled where
         that was.
         """
-        span_id = self._ids.generate_span_id()
         if parent:
-            flags = parent.trace_flags
-            if self._samples(form, parent.trace_id, parent, links) is not flags.sampled:
+            trace_id, flags, state = parent.trace_id, parent.trace_flags, parent.trace_state
+            if not self._asks_parents and self._samples(form, trace_id, parent) is not flags.sampled:
                 flags = TraceFlags(flags ^ TraceFlags.SAMPLED)
-            context = SpanContext(parent.trace_id, span_id, False, flags, parent.trace_state)
         else:
-            trace_id = self._ids.generate_trace_id()
-            flags = BEGUN if self._samples(form, trace_id, None, links) else UNSAMPLED
-            context = SpanContext(trace_id, span_id, False, flags)
-        if not flags.sampled:
-            return Unsampled(context)
-        return Span(self, form, context, parent, links)
+            trace_id, state = self._ids.generate_trace_id(), None
+            sampled = any(link.trace_flags.sampled for link in links) if links else self._samples(form, trace_id, None)
+            flags = BEGUN if sampled else UNSAMPLED
+        context = SpanContext(trace_id, self._ids.generate_span_id(), False, flags, state)
+        return Span(self, form, context, parent, links) if flags & TraceFlags.SAMPLED else Unsampled(context)
 
-    def _samples(self, form: Form, trace_id: int, parent: SpanContext | None, links: Sequence[SpanContext]) -> bool:
-        if parent and self._asks_parents:
-            return parent.trace_flags.sampled
-        if links and not parent:
-            return any(link.trace_flags.sampled for link in links)
-        if self._begins_all:
+    def _samples(self, form: Form, trace_id: int, parent: SpanContext | None) -> bool:
+        if self._begins_all and not parent:
             return True
         above = trace.set_span_in_context(NonRecordingSpan(parent)) if parent else None
         result = self._sampler.should_sample(above, trace_id, form.name, form.kind, form.facts)

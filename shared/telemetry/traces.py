@@ -18,12 +18,12 @@ from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, SynchronousMultiSpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
-from opentelemetry.trace import INVALID_SPAN, SpanContext, SpanKind, StatusCode
+from opentelemetry.trace import INVALID_SPAN, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from shared.telemetry.environment import CONSOLE, OTLP, exporters
 from shared.telemetry.otlp import Exporter
-from shared.telemetry.spans import Fact, Form, Span, Tracer
+from shared.telemetry.spans import Fact, Form, Span, Tracer, current
 
 log = structlog.get_logger()
 
@@ -36,6 +36,7 @@ LONGEST_STATE = (
 )
 
 _FLAGS = tuple(f"{flags:02x}" for flags in range(256))
+_BY_FLAGS = {text: TraceFlags(flags) for flags, text in enumerate(_FLAGS)}
 _W3C = TraceContextTextMapPropagator()
 _tracer: Tracer | None = None
 
@@ -137,18 +138,13 @@ def start(form: Form, *, parent: SpanContext | None = None, links: Sequence[Span
 
 def below(form: Form) -> trace.Span:
     """A span below the current one."""
-    return start(form, parent=_current()) if _tracer else INVALID_SPAN
+    return start(form, parent=current()) if _tracer else INVALID_SPAN
 
 
 def fail(span: trace.Span, error_type: str) -> None:
     """`error_type` is one of few: a code or a class."""
     span.set_status(StatusCode.ERROR)
     span.set_attribute("error.type", error_type)
-
-
-def _current() -> SpanContext | None:
-    context = trace.get_current_span().get_span_context()
-    return context if context.is_valid else None
 
 
 # --- passing on
@@ -184,11 +180,6 @@ def context(span: trace.Span) -> SpanContext | None:
     return None if span is INVALID_SPAN else span.get_span_context()
 
 
-def here() -> SpanContext | None:
-    """Likewise, of the current one."""
-    return _current() if _tracer else None
-
-
 def stored(context: SpanContext | None) -> str | None:
     """A span, to be written down."""
     if context is None:
@@ -201,7 +192,15 @@ def restored(text: str | None) -> SpanContext | None:
     if not text or not _tracer:
         return None
     parent, _, state = text.partition(" ")
-    return received({"traceparent": parent, "tracestate": state} if state else {"traceparent": parent})
+    try:
+        _, trace_id, span_id, flags = parent.split("-")
+        made = SpanContext(
+            *(int(trace_id, 16), int(span_id, 16), True, _BY_FLAGS[flags]),
+            TraceState.from_header([state]) if state else None,
+        )
+    except (ValueError, KeyError):
+        return None
+    return made if made.is_valid else None
 
 
 def origin(text: str | None, *, recent: bool) -> tuple[SpanContext | None, Sequence[SpanContext]]:

@@ -76,6 +76,19 @@ async def test_a_worker_holds_what_it_has_room_for_however_much_waits(
     assert peak < BACKLOG * EACH / 10
 
 
+async def test_one_claim_takes_at_most_half_of_a_lane(
+    notifications: Notifications, start_worker: StartWorker, provider: ScriptedProvider, database_url: str
+) -> None:
+    await notifications.connection.execute(FILL, 100, 10)
+    provider.gate.clear()
+    await start_worker(database_url, provider)
+    await eventually(lambda: provider.at_once >= 64)
+    claims = await notifications.connection.fetch(
+        "SELECT count(*) AS size FROM notifyqueue.notifications WHERE status = 'PROCESSING' GROUP BY claim_token"
+    )
+    assert [claim["size"] for claim in claims] == [32, 32]
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "reason"),
     [

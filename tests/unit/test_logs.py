@@ -18,6 +18,7 @@ from opentelemetry import trace
 
 from shared import admin, logs
 from shared.pseudonym import pseudonym
+from shared.telemetry.spans import Unsampled
 
 SECRET = "hunter2"
 
@@ -326,7 +327,7 @@ def test_support_finds_an_address_in_the_logs_by_what_its_owner_command_says(
 
 def test_a_line_names_the_trace_that_it_belongs_to(lines: Lines) -> None:
     context = trace.SpanContext(0xA1, 0xB2, is_remote=False)
-    with trace.use_span(trace.NonRecordingSpan(context)):
+    with Unsampled(context):
         ours().info("job.sent")
     ours().info("job.sent")
     within, without = lines.read()

@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import INVALID_SPAN, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
 
@@ -23,7 +24,7 @@ from services.worker.outcome import Ended, Later, Sent, Verdict
 from shared import telemetry
 from shared.telemetry import environment, otlp, readers, traces
 from shared.telemetry.metrics import Metric
-from shared.telemetry.spans import MAX_LINKS, Form, Span, Tracer, Unsampled
+from shared.telemetry.spans import MAX_LINKS, Form, Span, Tracer, Unsampled, current
 from tests.spans import Told, told
 from tests.unit.test_attempt import CLAIM
 
@@ -60,7 +61,8 @@ def test_what_goes_out_is_what_the_librarys_own_encoder_makes_of_it(
             if failed:
                 traces.fail(span, "451")
         traces.start(FORM).end()
-    ours, theirs = otlp.request(found.spans), encode_spans([span.readable() for span in found.spans])
+    ours = ExportTraceServiceRequest.FromString(otlp.request(found.spans))
+    theirs = encode_spans([span.readable() for span in found.spans])
     for request in (ours, theirs):
         for one in request.resource_spans[0].scope_spans[0].spans:
             one.flags &= ~0xFF  # of W3C, which the library leaves out
@@ -125,7 +127,7 @@ def test_a_span_is_made_where_the_sampler_wants_it(
 
 def test_below_one_that_is_not_made_none_is() -> None:
     with told() as found, traces.start(FORM, parent=context(flags=UNSAMPLED)), traces.below(FORM):
-        here = traces.here()
+        here = current()
     assert here
     assert (here.trace_id, here.trace_flags.sampled, found.spans) == (context().trace_id, False, [])
 
