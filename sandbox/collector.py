@@ -1,5 +1,6 @@
 """Where traces go, for people without a backend: it takes OTLP over gRPC, keeps all of it, and draws a tree."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -13,7 +14,7 @@ Fact = str | int | bool
 KINDS = {number: name.removeprefix("SPAN_KIND_").lower() for name, number in trace_pb2.Span.SpanKind.items()}
 SHOWN = (
     "notifyqueue.outcome",
-    "rpc.response.status_code",
+    "rpc.status_code",
     "http.response.status_code",
     "http.request.resend_count",
     "notifyqueue.attempt",
@@ -128,9 +129,16 @@ def _line(span: Span, names: Mapping[str, str], *, times: bool) -> str:
     words += [f"{name.rpartition('.')[2]}={span.facts[name]}" for name in SHOWN if name in span.facts]
     if span.failed:
         words.append(f"ERROR {span.facts.get('error.type', '')}".rstrip())
-    words += [f"-> {names[link]}" for link in span.links if link in names]
-    if others := sum(link not in names for link in span.links):
-        words.append(f"-> {others} more")
+    if span.links:
+        words.append(f"-> {_linked(span, names)}")
     if times:
         words.append(f"{(span.ended - span.began) / 1e6:.1f} ms")
     return " ".join(words)
+
+
+def _linked(span: Span, names: Mapping[str, str]) -> str:
+    """By name, and how many of others that are not shown."""
+    shown = Counter(names[link] for link in span.links if link in names)
+    parts = [name if count == 1 else f"{count} {name}" for name, count in shown.items()]
+    others = len(span.links) - shown.total()
+    return " and ".join([*parts, *([f"{others} more"] if others else [])])

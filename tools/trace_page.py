@@ -58,6 +58,7 @@ OURS: dict[str, Any] = {
 MARK = "mk-"
 LOGINS = "traced"  # their prefix, and their password
 PATIENCE = 60.0  # seconds
+BATCH = ("first", "second", "third")
 
 STANDS = """
 SELECT n.status, count(d.id) FILTER (WHERE d.delivered_at IS NOT NULL)
@@ -88,7 +89,7 @@ class Recorded:
 async def record(owner: str, login: Callable[[str], str], *, webhook_url: str | None = None) -> Recorded:
     """Runs everything, in this process. `login` is the URL of a service's own. Without an URL the sandbox is told."""
     async with Collector() as collector:
-        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_SERVICE_NAME": "notifyqueue"}
+        variables = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": collector.endpoint, "OTEL_SERVICE_NAME": "notifyqueue"}
         recorded = Recorded(collector)
         with patch.dict("os.environ", variables):
             async with telemetry.configured("all", uuid4()), AsyncExitStack() as stack:
@@ -126,6 +127,7 @@ async def _started(stack: AsyncExitStack, owner: str, login: Callable[[str], str
         retry_base=0.05,
         retry_cap=0.1,
         poll_interval=1.0,
+        email_concurrency=1,  # one after the other, so that no two are recorded by one statement, or by chance
         **OURS,
     )
     await worker_process.start(Process("worker", working, stack), working)
@@ -143,7 +145,7 @@ async def _play(recorded: Recorded, owner: str, address: str) -> None:
             await client.redrive(notification_id=recorded.ids["dead"])
             await play.reported("dead", "SENT", 2)
             await play.late("late", "mk-berta@example.org")
-            await play.batch({"first": "mk-clara@example.org", "second": "mk-dora@example.org"})
+            await play.batch({name: f"mk-{name}@example.org" for name in BATCH})
     finally:
         await connection.close()
 
@@ -214,6 +216,7 @@ TITLES = {
     "retried": "Sent at the second attempt",
     "dead": "Dead-lettered, and redriven by an operator",
     "late": "Sent more than a quarter of an hour after it was accepted",
+    "first": "Three of one batch",
 }
 
 

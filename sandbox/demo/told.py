@@ -32,7 +32,7 @@ class Told:
         if self.collector is None:
             return []
         found = tree(self.collector.about(notification_id), times=True)
-        return [f"the trace of {notification_id}", *(f"  {line}" for line in found)]
+        return ["", f"the trace of {notification_id}", "", *(f"  {line}" for line in found), ""]
 
 
 @asynccontextmanager
@@ -42,7 +42,7 @@ async def told() -> AsyncIterator[Told]:
         yield Told()
         return
     async with Collector() as collector:
-        os.environ |= {EXPORTER: "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint}  # of the services
+        os.environ |= {EXPORTER: "otlp", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": collector.endpoint}  # of the services
         provider = TracerProvider(resource=Resource.create({"service.name": "shop"}), shutdown_on_exit=False)
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=collector.endpoint)))
         try:

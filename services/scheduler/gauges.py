@@ -22,6 +22,7 @@ log = structlog.get_logger()
 
 INTERVAL = 15.0
 DOCTOR_INTERVAL = 60.0
+FINDINGS_LAST = 180.0
 
 GAUGES: Mapping[str, Gauge] = {
     "depth": metrics.DEPTH,
@@ -82,7 +83,8 @@ class Gauges:
         return INTERVAL
 
     async def look(self) -> float:
-        metrics.FINDINGS.show(counted(await look_all(self._executor, self._bounds)))
+        found = counted(await look_all(self._executor, self._bounds))
+        metrics.FINDINGS.show(found, lasts=FINDINGS_LAST)
         return DOCTOR_INTERVAL
 
 

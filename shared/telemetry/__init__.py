@@ -3,6 +3,7 @@
 What is exported says ids, codes and numbers: no content, address, key, secret, label, and no words of an exception.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,11 +19,14 @@ os.environ.pop("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", None)
 @asynccontextmanager
 async def configured(service: str, instance: UUID) -> AsyncIterator[None]:
     """While it lasts, this process tells what it does; leaving waits a few seconds for what is not told yet."""
-    async with AsyncExitStack() as stack:
+    spans, values = AsyncExitStack(), AsyncExitStack()
+    try:
         if asked("TRACES"):
-            await stack.enter_async_context(traces.exported(resource(service, instance)))
+            await spans.enter_async_context(traces.exported(resource(service, instance)))
         if asked("METRICS"):
             from shared.telemetry import readers  # the SDK's part for metrics, that they alone need
 
-            await stack.enter_async_context(readers.exported(resource(service, instance)))
+            await values.enter_async_context(readers.exported(resource(service, instance)))
         yield
+    finally:
+        await asyncio.gather(spans.aclose(), values.aclose())  # one wait, not two

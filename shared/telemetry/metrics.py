@@ -30,7 +30,9 @@ MOST = 500
 """Sets of attributes that a metric keeps apart; what comes later is counted under OTHER."""
 OTHER = "other"
 STALE = 60.0
-"""Seconds after which what was read of the database is not told any more: silence is better than an old truth."""
+"""Seconds after which what was read of the database is not told any more: silence is better than an old truth. What is
+read more rarely lasts longer, or each scrape before the next look would find nothing, and an alert begin anew.
+"""
 
 
 @dataclass(eq=False)
@@ -86,9 +88,9 @@ class Gauge(Metric):
         self._shown: Values = {}
         self._until = 0.0
 
-    def show(self, values: Values) -> None:
+    def show(self, values: Values, *, lasts: float = STALE) -> None:
         """All there is, in place of what was."""
-        self._until = tick() + STALE
+        self._until = tick() + lasts
         self._shown = values
 
     @contextmanager
@@ -290,7 +292,7 @@ RPC_TIME = Histogram(
     "s",
     "What an RPC takes, streams as a whole; what is the server's fault has an `error.type`. Health and reflection are "
     "not counted.",
-    ("rpc.method", "rpc.response.status_code", "error.type"),
+    ("rpc.method", "rpc.status_code", "error.type"),
     {"rpc.system.name": "grpc"},
 )
 ACCEPTED = Counter(
@@ -298,7 +300,7 @@ ACCEPTED = Counter(
     "{message}",
     "Notifications that were accepted; no replays.",
     ("messaging.destination.name",),
-    {"messaging.system": "notifyqueue", "messaging.operation.name": "schedule"},
+    {"messaging.system": "notifyqueue", "messaging.operation.name": "send"},
 )
 GROUP_SIZE = Histogram(
     "notifyqueue.group_commit.size", "{operation}", "Operations that share one statement.", ("group",), bounds=SIZES

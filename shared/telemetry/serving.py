@@ -23,7 +23,7 @@ async def traced(call: Call) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            span.set_attribute("rpc.response.status_code", call.code.name)
+            span.set_attribute("rpc.status_code", call.code.name)
             if call.code in ERRORS:
                 traces.fail(span, call.code.name)
             span.end()  # before whoever ends it sees an exception

@@ -35,6 +35,7 @@ from shared.settings import PREFIX, ProcessSettings, load
 from tests.e2e.conftest import ROOT
 from tests.programs import require_program
 from tests.waiting import eventually
+from tools import metrics_page
 
 SERVICES: Mapping[str, type[ProcessSettings]] = {
     "scheduler": SchedulerSettings,
@@ -49,6 +50,7 @@ WITHIN = 60.0
 HOST = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - as it is within a container
 OWNER = "postgres:development"
+SCRAPER = ROOT / "prometheus" / "prometheus.yml"
 
 Composed = Mapping[str, Mapping[str, Any]]
 
@@ -140,6 +142,11 @@ def seconds(duration: str) -> int:
     return 60 * int(found[1] or 0) + int(found[2] or 0)
 
 
+def targets() -> list[tuple[str, int]]:
+    """Whom the backend of metrics scrapes."""
+    return [(name, int(port)) for name, port in re.findall(r"- (\w+):(\d+)$", SCRAPER.read_text(), re.MULTILINE)]
+
+
 def environment_of(composed: Composed, name: str) -> dict[str, str]:
     """What a container is given."""
     target = composed[name]["build"]["target"]
@@ -199,10 +206,16 @@ def test_each_service_logs_in_as_itself(composed: Composed) -> None:
     assert len({composed[name]["environment"][f"{PREFIX}SECRET_KEY"] for name in SERVICES}) == 1
 
 
-def test_traces_go_to_a_backend_whose_version_is_pinned(composed: Composed) -> None:
+def test_traces_and_metrics_go_to_backends_whose_versions_are_pinned(composed: Composed) -> None:
     for name in SERVICES:
         assert composed[name]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://traces:4317"
     assert re.fullmatch(r"jaegertracing/jaeger:\d+\.\d+\.\d+", composed["traces"]["image"])
+    assert re.fullmatch(r"prom/prometheus:v\d+\.\d+\.\d+", composed["metrics"]["image"])
+    (mounted,) = composed["metrics"]["volumes"]
+    assert (mounted["source"], mounted["read_only"]) == (str(SCRAPER.parent), True)
+    assert f"--config.file={mounted['target']}/{SCRAPER.name}" in composed["metrics"]["command"]
+    assert f"rule_files:\n  - {metrics_page.RULES.relative_to(SCRAPER.parent)}\n" in SCRAPER.read_text()
+    assert {name for name, _ in targets()} == {*SERVICES}
 
 
 def test_a_reader_sees_the_development_key_and_what_it_is_for(composed: Composed) -> None:
@@ -252,7 +265,7 @@ class Here:
         self._images = images
         self._owner_url = owner_url
         services = {(name, port): next(ports) for name in SERVICES for port in (50051, 50061)}
-        others = (("sandbox", 52525), ("sandbox", 58080), ("traces", 4317))
+        others = (("sandbox", 52525), ("sandbox", 58080), ("traces", 4317), *targets())
         self.ports = {**services, **{other: next(ports) for other in others}}
 
     def address(self, name: str, port: int) -> str:
@@ -283,7 +296,7 @@ class Here:
             aliases = (host, HOST, EVERYWHERE) if host == name else (host,)
             for alias in aliases:
                 text = text.replace(f"{alias}:{port}", f"{HOST}:{free}")
-            if host == "sandbox" and text == str(port):
+            if host in ("sandbox", name) and text == str(port):
                 text = str(free)
         return HOST if text in ("sandbox", EVERYWHERE) else text
 
@@ -347,6 +360,11 @@ async def get(url: str) -> Any:
         return await answer.json()
 
 
+async def get_text(url: str) -> str:
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return await answer.text()
+
+
 async def test_what_it_starts_takes_a_mail_delivers_it_and_reports_it(here: Here, tmp_path: Path) -> None:
     code, output = await here.run("migrate", here.command("migrate"))
     assert code == 0, output
@@ -371,5 +389,12 @@ async def test_what_it_starts_takes_a_mail_delivers_it_and_reports_it(here: Here
         assert mail["delivery_key"] == answer.notification.notification_id
         (hook,) = await eventually(lambda: get(f"{sandbox}/webhooks/up"), within=WITHIN)
         assert (hook["type"], hook["verified"]) == ("notification.sent", True)
+
+        async def measured() -> bool:
+            pages = [await get_text(f"http://{here.address(*target)}/metrics") for target in targets()]
+            names = {line.split()[2] for page in pages for line in page.splitlines() if line.startswith("# TYPE")}
+            return all(metrics_page.named_in(alert.expression) <= names for alert in metrics_page.ALERTS)
+
+        await eventually(measured, within=WITHIN)  # so no alert is about what nobody says
         await stack.aclose()  # each tells the last of it as it ends
         assert {span.service for span in collector.about(mail["delivery_key"])} == {*SERVICES}

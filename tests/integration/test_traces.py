@@ -108,7 +108,10 @@ async def test_one_trace_goes_from_the_client_to_the_webhook(database_url: str) 
     assert late.below(attempt) == ["send mail", "mark_sent", "POST"]
 
     batch = Tree(recorded.spans("first"))
-    assert {span.id for span in recorded.spans("second")} == {span.id for span in batch.spans}
+    for other in ("second", "third"):
+        assert {span.id for span in recorded.spans(other)} == {span.id for span in batch.spans}
+    (inserted,) = batch.named("insert_notifications")
+    assert (batch.above(inserted), batch.linked(inserted)) == ([], ["send EMAIL"] * 3)
     for attempt in (attempts := batch.named("deliver EMAIL")):
         assert batch.above(attempt) == [("send EMAIL", "producer"), (BATCH, "server"), (f"/{BATCH}", "client")]
     sends = batch.named("send EMAIL")
@@ -153,7 +156,7 @@ async def test_the_server_says_of_each_rpc_how_it_ended_and_nothing_of_why(serve
             await client.call("Nothing")
         await eventually(lambda: len(found.spans) == 7)
     ended = {
-        span.form.name: (span.facts["rpc.response.status_code"], span.failed, span.facts.get("error.type"))
+        span.form.name: (span.facts["rpc.status_code"], span.failed, span.facts.get("error.type"))
         for span in found.spans
     }
     assert ended == {
@@ -191,7 +194,7 @@ async def test_a_trace_goes_on_at_whoever_implements_the_contract_and_has_none_o
             await deliver(provider, "+447700900123", {"text": "Hallo"}, uuid4())
     (span,) = found.spans
     assert server.metadata[0]["traceparent"] == traces.headers(span)["traceparent"]
-    assert (span.facts["rpc.response.status_code"], span.facts.get("error.type")) == (code, error)
+    assert (span.facts["rpc.status_code"], span.facts.get("error.type")) == (code, error)
     assert span.form.name == "notifyqueue.v1.Provider/Deliver"
     shown = f"{span.readable().to_json()} {lines}"
     assert not re.search("mk-words|Hallo|447700|t0k", shown)

@@ -1,15 +1,20 @@
 """What is kept of what is measured, and as what."""
 
+import re
 from collections.abc import Iterator
+from unittest.mock import AsyncMock
 
 import pytest
 
+from services.scheduler import gauges
+from services.scheduler.gauges import Gauges
 from services.worker import measured
 from services.worker.measured import shown_code, told_code
 from services.worker.outcome import unstarted
 from services.worker.providers import fcm_codes, resend_codes, twilio_codes
 from services.worker.providers.answers import Row
 from shared.clock import tick
+from shared.doctor import Bounds, Finding
 from shared.telemetry import metrics as m
 from shared.telemetry.metrics import MOST, OTHER
 from tests.telemetry import Reader, reading
@@ -63,6 +68,19 @@ def test_what_is_no_more_is_not_told_any_more(reader: Reader, monkeypatch: pytes
     now = tick()
     monkeypatch.setattr(m, "tick", lambda: now + m.STALE + 1)
     assert len(reader.read(m.BREAKER)) == 0
+
+
+async def test_what_the_doctor_found_is_told_until_it_looks_again(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: object) -> list[Finding]:
+        return []
+
+    monkeypatch.setattr(gauges, "look_all", nothing)
+    interval = await Gauges(AsyncMock(), AsyncMock(), Bounds()).look()
+    now = tick()
+    monkeypatch.setattr(m, "tick", lambda: now + 2 * interval)  # one look that failed between
+    assert reader.read(m.FINDINGS)
 
 
 def test_what_goes_back_without_an_attempt_is_counted(reader: Reader) -> None:
@@ -124,11 +142,19 @@ def test_every_code_that_a_table_names_is_shown(provider: str, table: tuple[Row,
 
 def test_the_page_says_what_is_declared() -> None:
     assert metrics_page.PAGE.read_text() == metrics_page.page()
+    assert metrics_page.RULES.read_text() == metrics_page.rules()
 
 
-def test_every_name_is_used_once_and_every_alert_is_about_metrics_that_there_are() -> None:
+def test_every_name_is_used_once_and_every_alert_is_about_metrics_and_attributes_that_there_are() -> None:
     names = [metric.name for metric in m.METRICS]
     assert len(set(names)) == len(names)
-    known = {metrics_page.prometheus_name(metric) for metric in m.METRICS}
+    labels = {
+        metrics_page.prometheus_name(metric): {name.replace(".", "_") for name in metric.attributes}
+        for metric in m.METRICS
+    }
     for alert in metrics_page.ALERTS:
-        assert metrics_page.named_in(alert.expression) <= known, alert.name
+        for text in (alert.expression, *re.findall("`[^`]+`", alert.look)):
+            named = metrics_page.named_in(text)
+            assert named <= {*labels}, alert.name
+            assert metrics_page.labels_in(text) <= set().union(*(labels[name] for name in named)), alert.name
+        assert metrics_page.named_in(alert.expression), alert.name

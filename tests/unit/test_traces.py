@@ -4,11 +4,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import grpc.aio
@@ -303,7 +304,10 @@ def test_who_tells_it_is_named_as_the_standard_has_it(monkeypatch: pytest.Monkey
 async def test_a_collector_that_says_nothing_holds_up_nobody_and_what_there_is_no_room_for_is_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(traces, "FLUSH", 0.2)  # and the library's own patience is ten seconds a batch
+    waits: list[str] = []
+    for module in (traces, readers):
+        monkeypatch.setattr(module, "FLUSH", 0.2)  # and the library's own patience is ten seconds a batch
+        monkeypatch.setattr(module, "_shut_down", _noted(module._shut_down, waits))
     monkeypatch.setattr(traces, "QUEUE", 1024)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -316,6 +320,7 @@ async def test_a_collector_that_says_nothing_holds_up_nobody_and_what_there_is_n
     (said,) = [line for line in logged if line["event"] == "traces.dropped"]
     assert said["count"] >= unkept
     assert not [record for record in caplog.records if "Queue full" in record.message], "none for each that is dropped"
+    assert waits == ["begun", "begun", "ended", "ended"], "for spans and metrics at once: one bound, not two"
     assert not traces.on()
     assert isinstance(traces.start(FORM), trace.NonRecordingSpan)
 
@@ -332,3 +337,12 @@ async def test_what_a_collector_refuses_is_counted_and_said_once(monkeypatch: py
                 traces.start(FORM).end()
     await server.stop(0)
     assert [line["count"] for line in logged if line["event"] == "traces.dropped"] == [3]
+
+
+def _noted(shut_down: Callable[..., Awaitable[None]], waits: list[str]) -> Callable[..., Awaitable[None]]:
+    async def noting(*arguments: Any) -> None:
+        waits.append("begun")
+        await shut_down(*arguments)
+        waits.append("ended")
+
+    return noting
