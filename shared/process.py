@@ -117,6 +117,8 @@ def run(name: str, kind: type[AnySettings], start: Callable[["Process", AnySetti
     except SettingsInvalid as error:
         print(f"{name}: settings\n{error}", file=sys.stderr)
         sys.exit(EX_CONFIG)
+    gc.freeze()  # what is loaded by now stays: no collection stops to look through it again
+    gc.enable()
     asyncio.run(_run(name, settings, start))
 
 

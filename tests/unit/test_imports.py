@@ -1,13 +1,18 @@
 """What a process loads before anybody has asked for anything: each start pays for it."""
 
+import asyncio
+import gc
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Coroutine, Mapping, Set
 from pathlib import Path
 
 import pytest
+
+from shared import process
+from shared.settings import ProcessSettings
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
@@ -73,3 +78,27 @@ def loaded() -> Mapping[str, Set[str]]:
 @pytest.mark.parametrize("program", UNASKED)
 def test_a_start_loads_nothing_that_nobody_has_asked_for(loaded: Mapping[str, Set[str]], program: str) -> None:
     assert loaded[program] & UNASKED[program] == set()
+
+
+def test_what_is_loaded_is_looked_through_no_more_and_all_else_is_collected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NOTIFYQUEUE_DATABASE_URL", "postgresql://db")
+    monkeypatch.setenv("NOTIFYQUEUE_SECRET_KEY", "a secret key for tests, 32 characters")
+    seen: list[tuple[bool, bool]] = []
+
+    def run(coroutine: Coroutine[None, None, None]) -> None:
+        coroutine.close()
+        seen.append((gc.isenabled(), gc.get_freeze_count() > 10_000))
+
+    async def start(*_: object) -> None:
+        """Is not come to."""
+
+    monkeypatch.setattr(asyncio, "run", run)
+    gc.disable()  # as the processes do while they import
+    try:
+        process.run("test", ProcessSettings, start)
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    assert seen == [(True, True)]
