@@ -117,8 +117,7 @@ def run(name: str, kind: type[AnySettings], start: Callable[["Process", AnySetti
     except SettingsInvalid as error:
         print(f"{name}: settings\n{error}", file=sys.stderr)
         sys.exit(EX_CONFIG)
-    gc.freeze()  # what is loaded by now stays: no collection stops to look through it again
-    gc.enable()
+    settle()
     asyncio.run(_run(name, settings, start))
 
 
@@ -131,7 +130,6 @@ async def _run(name: str, settings: AnySettings, start: Callable[["Process", Any
         process = Process(name, settings, stack)
         await stack.enter_async_context(telemetry.configured(name, process.id))
         await start(process, settings)
-        settle()
         log.info("process.started")
         await stop.wait()
         log.info("process.stopping")
@@ -139,9 +137,9 @@ async def _run(name: str, settings: AnySettings, start: Callable[["Process", Any
 
 
 def settle() -> None:
-    """To be called once, when all is there that stays: the collector of cycles need not walk it again and again, nor
-    after every few hundred objects. It was a fifth of what a busy worker did.
+    """To be called once all is loaded. It stays, so the collector of cycles need not look through it again and again,
+    nor after every few hundred objects: that was a fifth of what a busy worker did.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE)
+    gc.enable()

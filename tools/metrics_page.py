@@ -61,8 +61,8 @@ PAGES = """\
 Five; everything else is for whoever looks. [alerts.yml](../prometheus/alerts.yml) has them as Prometheus takes them:
 `rule_files`. Whoever pushes by OTLP has the same names there. They page for what callers and recipients notice, and for
 what no process mends by itself. A lane that a person has paused pages nobody: `paused_lanes` is for whoever looks. Nor
-does the share of late attempts, over whatever windows: a newsletter is late on purpose, and latency has no priority. Lag
-has.
+does the share of late attempts, over whatever windows: a newsletter is late on purpose, and latency has no priority.
+Lag has.
 """
 RULES_HEAD = """\
 # Written by `python -m tools.metrics_page`. docs/metrics.md says of each what to look at, and what to do.

@@ -89,16 +89,18 @@ def test_what_is_loaded_is_looked_through_no_more_and_all_else_is_collected(
 
     def run(coroutine: Coroutine[None, None, None]) -> None:
         coroutine.close()
-        seen.append((gc.isenabled(), gc.get_freeze_count() > 10_000))
+        seen.append((gc.isenabled(), gc.get_freeze_count() > 10_000 and gc.get_threshold()[0] > 1_000))
 
     async def start(*_: object) -> None:
         """Is not come to."""
 
     monkeypatch.setattr(asyncio, "run", run)
+    threshold = gc.get_threshold()
     gc.disable()  # as the processes do while they import
     try:
         process.run("test", ProcessSettings, start)
     finally:
         gc.enable()
         gc.unfreeze()
+        gc.set_threshold(*threshold)
     assert seen == [(True, True)]
