@@ -73,14 +73,14 @@ async def test_what_the_services_do_moves_their_metrics(
     start_scheduler: StartScheduler,
     start_worker: StartWorker,
 ) -> None:
-    seen = Seen(reader)
+    seen, logged = Seen(reader), stack.enter_context(capture_logs())
     await limit(notifications, 1, HOUR)
     receiver = await stack.enter_async_context(Receiver(respond=answer(500)))
     await start_dispatcher(stack, database_url, webhook_url=receiver.url, webhook_secret=SECRET)
     provider = ScriptedProvider()
     provider.name = "smtp"
     provider.script("again@example.com", Outcome(Answer.TRANSIENT, "451-4.4.1"))
-    provider.script("never@example.com", Outcome(Answer.PERMANENT_MESSAGE, "550-9.9.9"))
+    provider.script("never@example.com", Outcome(Answer.PERMANENT_MESSAGE, "550-anna_example.com"))
     stub = scheduler_pb2_grpc.SchedulerStub(await start_scheduler(database_url))
     worker = await start_worker(database_url, provider)
     lost = await notifications.insert("lost", due_in=-HOUR)
@@ -123,13 +123,16 @@ async def test_what_the_services_do_moves_their_metrics(
     provider.gate.set()
     await seen.until(m.LOST, "EMAIL")
 
-    provider.otherwise = Outcome(Answer.TRANSIENT, "connect-refused")
+    provider.otherwise = Outcome(Answer.TRANSIENT, "421-anna_example.com")
     for number in range(8):
         await stub.ScheduleNotification(request(f"down-{number}", f"down-{number}@example.com"))
     await seen.until(m.BREAKER_CHANGES, "EMAIL", "open")
 
     await worker.drain(10)
     await seen.until(m.DRAINING)
+    told = {(line["event"], line.get("code") or line.get("cause")) for line in logged}
+    assert {("job.retry", "451-4.4.1"), ("job.fail", "550-other"), ("breaker.opened", "421-other")} <= told
+    assert "anna" not in str(logged)
     assert {*m.METRICS} - seen.metrics == {*GAUGES.values(), m.FINDINGS, m.RELEASED, m.DROPPED}, "elsewhere"
 
 

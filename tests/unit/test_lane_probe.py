@@ -14,6 +14,7 @@ from services.worker.shared_lane import LaneFacts, ReturnProbe, SharedLane
 from shared.backoff import Backoff
 from shared.clock import tick
 from shared.errors import DatabaseUnavailable
+from tests.providers import ScriptedProvider
 
 SETTINGS = LaneSettings("EMAIL", 8, 30.0, timedelta(seconds=60), 5.0, timedelta())
 NOBODY = UUID(int=0)
@@ -76,7 +77,7 @@ def lane(store: Stub, shared: SharedLane, turnstile: Turnstile | None = None) ->
     return Lane(
         SETTINGS,
         cast(Any, store),
-        nothing,
+        ScriptedProvider(),
         stub,
         nothing,
         stub,
