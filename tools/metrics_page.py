@@ -25,8 +25,8 @@ HEAD = """\
 
 This page is written by `python -m tools.metrics_page`.
 
-They are off until one of the standard's variables asks for them, on each process (`docker compose up` does, and shows them
-at <http://127.0.0.1:9090>):
+They are off until one of the standard's variables asks for them, on each process (`docker compose up` does, and shows
+them at <http://127.0.0.1:9090>):
 
 ```sh
 OTEL_METRICS_EXPORTER=prometheus OTEL_EXPORTER_PROMETHEUS_HOST=0.0.0.0 OTEL_EXPORTER_PROMETHEUS_PORT=9464
@@ -61,7 +61,8 @@ PAGES = """\
 Five; everything else is for whoever looks. [alerts.yml](../prometheus/alerts.yml) has them as Prometheus takes them:
 `rule_files`. Whoever pushes by OTLP has the same names there. They page for what callers and recipients notice, and for
 what no process mends by itself. A lane that a person has paused pages nobody: `paused_lanes` is for whoever looks. Nor
-does the share of late attempts, over whatever windows: a newsletter is late on purpose, and latency has no priority. Lag has.
+does the share of late attempts, over whatever windows: a newsletter is late on purpose, and latency has no priority.
+Lag has.
 """
 RULES_HEAD = """\
 # Written by `python -m tools.metrics_page`. docs/metrics.md says of each what to look at, and what to do.
