@@ -96,11 +96,13 @@ def test_what_is_loaded_is_looked_through_no_more_and_all_else_is_collected(
 
     monkeypatch.setattr(asyncio, "run", run)
     threshold = gc.get_threshold()
+    thresholds = gc.get_threshold()
     gc.disable()  # as the processes do while they import
     try:
         process.run("test", ProcessSettings, start)
     finally:
         gc.enable()
         gc.unfreeze()
+        gc.set_threshold(*thresholds)
         gc.set_threshold(*threshold)
     assert seen == [(True, True)]
