@@ -511,8 +511,9 @@ def assert_fits(request: Request) -> None:
     content: Mapping[str, Any] = request.content
     {"EMAIL": assert_mail_fits, "SMS": assert_sms_fits, "PUSH": assert_push_fits}[request.channel](content)
     assert 1 <= len(request.idempotency_key) <= 255
-    assert 1 <= len(request.address) <= 2_048
-    assert request.address.isprintable()
+    who = request.address if request.subscriber is None else request.subscriber
+    assert 1 <= len(who) <= 2_048
+    assert who.isprintable()
     assert request.priority in (1, 2, 3)
 
 
