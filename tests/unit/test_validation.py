@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from services.scheduler.contents import Parts
 from services.scheduler.notification import Request, TemplateUse
 from services.scheduler.templates import Use
-from services.scheduler.validation import Draft, check, key_of, short
+from services.scheduler.validation import MAX_SUBSCRIBER, Draft, check, key_of, short
 from shared.errors import RequestInvalid, Violation
 from shared.ids import uuid_of
 
@@ -511,9 +511,12 @@ def assert_fits(request: Request) -> None:
     content: Mapping[str, Any] = request.content
     {"EMAIL": assert_mail_fits, "SMS": assert_sms_fits, "PUSH": assert_push_fits}[request.channel](content)
     assert 1 <= len(request.idempotency_key) <= 255
-    who = request.address if request.subscriber is None else request.subscriber
-    assert 1 <= len(who) <= 2_048
-    assert who.isprintable()
+    if request.subscriber is None:
+        assert 1 <= len(request.address) <= 2_048
+        assert request.address.isprintable()
+    else:
+        assert 1 <= len(request.subscriber) <= MAX_SUBSCRIBER
+        assert len(f"{request.subscriber}.".splitlines()) == 1
     assert request.priority in (1, 2, 3)
 
 
