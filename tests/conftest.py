@@ -1,12 +1,13 @@
 """Databases for the tests: every test has its own, copied from one that was migrated once."""
 
+import functools
 import itertools
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
@@ -18,7 +19,7 @@ import structlog
 
 from sandbox.postgres import Postgres
 from shared.logs import all_listed
-from tests.databases import LOGINS, MIGRATED, connected, copy, make_migrated
+from tests.databases import LOGINS, MIGRATED, Maker, maker_on
 from tests.notifications import Notifications
 from tests.programs import require_program
 
@@ -93,24 +94,26 @@ def postgres_15() -> Iterator[Postgres]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def maker_of() -> Iterator[Callable[[Postgres], Maker]]:
+    with ExitStack() as stack:
+        yield functools.cache(lambda server: stack.enter_context(maker_on(server)))
+
+
 @pytest.fixture
-async def make_database(postgres: Postgres) -> AsyncIterator[MakeDatabase]:
+async def make_database(postgres: Postgres, maker_of: Callable[[Postgres], Maker]) -> AsyncIterator[MakeDatabase]:
     """Makes a migrated database, on `postgres` or the server that is given; it goes when the test ends."""
     made: list[tuple[Postgres, str]] = []
 
     async def make(server: Postgres = postgres, template: str = MIGRATED) -> str:
         name = f"test_{next(_numbers)}"
-        async with connected(server) as owner:
-            if template == MIGRATED:
-                await make_migrated(server, owner)
-            await copy(owner, template, name)
+        await maker_of(server).make(template, name)
         made.append((server, name))
         return server.url_of(name)
 
     yield make
     for server, name in made:
-        async with connected(server) as owner:
-            await owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        await maker_of(server).drop(name)
 
 
 @pytest.fixture
