@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
@@ -28,6 +29,8 @@ DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 HASTY = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
 MEMORY = Path("/dev/shm")
 ROOM = 4 * 1024**3  # bytes: for two servers in each of three processes
+FIRST_OF_OURS = 16384  # below are the numbers of PostgreSQL's own types
+ASKED_NOTHING = SimpleNamespace(name="none")  # so no statement of the connection has gone for a question
 CLOCK = pytest.StashKey[Any]()
 RING_AGAIN = 10.0
 # What waits for several processes, one after another, is to say itself which of them did not come.
@@ -74,6 +77,29 @@ def plain_logs() -> None:
     structlog.configure(
         processors=[structlog.contextvars.merge_contextvars, all_listed, structlog.processors.KeyValueRenderer()]
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def known_types() -> Iterator[None]:
+    """What an array of PostgreSQL's own is, is asked once of a server's version instead of by each connection.
+
+    asyncpg's question takes longer to plan than most statements of a test take, and its answer is always the same.
+    """
+    ask = asyncpg.Connection._introspect_types  # type: ignore[attr-defined]
+    answers: dict[object, Any] = {}
+
+    async def asked_once(connection: Any, types: Sequence[int], within: float) -> tuple[Any, Any]:
+        known = (connection.get_server_version(), frozenset(types))
+        if known in answers:
+            return answers[known], ASKED_NOTHING
+        answer, statement = await ask(connection, types, within)
+        if max(types) < FIRST_OF_OURS:
+            answers[known] = answer
+        return answer, statement
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncpg.Connection, "_introspect_types", asked_once)
+        yield
 
 
 class MakeDatabase(Protocol):
