@@ -124,17 +124,17 @@ async def create_login(connection: "asyncpg.Connection[asyncpg.Record]", name: s
         await _execute(connection, "ALTER ROLE %I SET " + setting + " = %L", name, value)
 
 
-def scram_verifier(password: str) -> str:
+def scram_verifier(password: str, *, iterations: int = SCRAM_ITERATIONS) -> str:
     """What PostgreSQL stores of a password (RFC 5803). In a statement it may stand: those are written in the log."""
     # As clients write it before they prove that they know it (RFC 4013).
     spaced = ["" if stringprep.in_table_b1(c) else " " if stringprep.in_table_c12(c) else c for c in password]
     known = unicodedata.ucd_3_2_0.normalize("NFKC", "".join(spaced)).encode()
     salt = os.urandom(16)
-    salted = hashlib.pbkdf2_hmac("sha256", known, salt, SCRAM_ITERATIONS)
+    salted = hashlib.pbkdf2_hmac("sha256", known, salt, iterations)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     server = hmac.digest(salted, b"Server Key", "sha256")
     encoded_salt, encoded_stored, encoded_server = (base64.b64encode(part).decode() for part in (salt, stored, server))
-    return f"SCRAM-SHA-256${SCRAM_ITERATIONS}:{encoded_salt}${encoded_stored}:{encoded_server}"
+    return f"SCRAM-SHA-256${iterations}:{encoded_salt}${encoded_stored}:{encoded_server}"
 
 
 async def _grant(connection: "asyncpg.Connection[asyncpg.Record]", service: str, name: str) -> None:

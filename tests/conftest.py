@@ -1,13 +1,15 @@
 """Databases for the tests: every test has its own, copied from one that was migrated once."""
 
+import functools
 import itertools
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
@@ -18,7 +20,7 @@ import structlog
 
 from sandbox.postgres import Postgres
 from shared.logs import all_listed
-from tests.databases import LOGINS, MIGRATED, connected, copy, make_migrated
+from tests.databases import LOGINS, MIGRATED, Maker, maker_on
 from tests.notifications import Notifications
 from tests.programs import require_program
 
@@ -27,6 +29,8 @@ DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
 HASTY = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
 MEMORY = Path("/dev/shm")
 ROOM = 4 * 1024**3  # bytes: for two servers in each of three processes
+FIRST_OF_OURS = 16384  # below are the numbers of PostgreSQL's own types
+ASKED_NOTHING = SimpleNamespace(name="none")  # so no statement of the connection has gone for a question
 CLOCK = pytest.StashKey[Any]()
 RING_AGAIN = 10.0
 # What waits for several processes, one after another, is to say itself which of them did not come.
@@ -75,6 +79,29 @@ def plain_logs() -> None:
     )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def known_types() -> Iterator[None]:
+    """What an array of PostgreSQL's own is, is asked once of a server's version instead of by each connection.
+
+    asyncpg's question takes longer to plan than most statements of a test take, and its answer is always the same.
+    """
+    ask = asyncpg.Connection._introspect_types  # type: ignore[attr-defined]
+    answers: dict[object, Any] = {}
+
+    async def asked_once(connection: Any, types: Sequence[int], within: float) -> tuple[Any, Any]:
+        known = (connection.get_server_version(), frozenset(types))
+        if known in answers:
+            return answers[known], ASKED_NOTHING
+        answer, statement = await ask(connection, types, within)
+        if max(types) < FIRST_OF_OURS:
+            answers[known] = answer
+        return answer, statement
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncpg.Connection, "_introspect_types", asked_once)
+        yield
+
+
 class MakeDatabase(Protocol):
     async def __call__(self, server: Postgres = ..., template: str = ...) -> str: ...
 
@@ -93,24 +120,26 @@ def postgres_15() -> Iterator[Postgres]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def maker_of() -> Iterator[Callable[[Postgres], Maker]]:
+    with ExitStack() as stack:
+        yield functools.cache(lambda server: stack.enter_context(maker_on(server)))
+
+
 @pytest.fixture
-async def make_database(postgres: Postgres) -> AsyncIterator[MakeDatabase]:
+async def make_database(postgres: Postgres, maker_of: Callable[[Postgres], Maker]) -> AsyncIterator[MakeDatabase]:
     """Makes a migrated database, on `postgres` or the server that is given; it goes when the test ends."""
     made: list[tuple[Postgres, str]] = []
 
     async def make(server: Postgres = postgres, template: str = MIGRATED) -> str:
         name = f"test_{next(_numbers)}"
-        async with connected(server) as owner:
-            if template == MIGRATED:
-                await make_migrated(server, owner)
-            await copy(owner, template, name)
+        await maker_of(server).make(template, name)
         made.append((server, name))
         return server.url_of(name)
 
     yield make
     for server, name in made:
-        async with connected(server) as owner:
-            await owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        await maker_of(server).drop(name)
 
 
 @pytest.fixture

@@ -1,20 +1,25 @@
 """Databases to copy: one that was migrated, and those that were filled once, on each server that is asked for them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import TypeAlias
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 import asyncpg
 
 from sandbox.postgres import Postgres
 from shared.migrations import migrate
-from shared.roles import SERVICES, create_roles
+from shared.roles import SERVICES, create_roles, scram_verifier
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Fill = Callable[[Connection], Awaitable[None]]
 
 MIGRATED = "migrated"
 LOGINS = "tested"
+# A password that everybody may read is not to be hard to guess, and the tests connect thousands of times.
+ITERATIONS = 1
 FRESH, ANALYSED = "", "VACUUM ANALYZE"
 
 NO_AUTOVACUUM = """
@@ -30,6 +35,63 @@ END $$
 """
 
 
+class Maker:
+    """Makes the tests' databases on a server, and drops them: by one connection, which costs as much as a copy does.
+
+    A loop ends with its test, and a connection with its loop. So this one has a thread and a loop of its own.
+    """
+
+    def __init__(self, server: Postgres, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._owner: Connection | None = None
+        self._turn = asyncio.Lock()
+
+    async def make(self, template: str, name: str) -> None:
+        await self._there(self._make(template, name))
+
+    async def drop(self, name: str) -> None:
+        await self._there(self._drop(name))
+
+    async def close(self) -> None:
+        if self._owner:
+            await self._owner.close()
+
+    async def _make(self, template: str, name: str) -> None:
+        async with self._turn:
+            owner = await self._connected()
+            if template == MIGRATED:
+                await make_migrated(self._server, owner)
+            await copy(owner, template, name)
+
+    async def _drop(self, name: str) -> None:
+        async with self._turn:
+            await (await self._connected()).execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    async def _connected(self) -> Connection:
+        if self._owner is None or self._owner.is_closed():  # as after a test that stopped the server
+            self._owner = await asyncpg.connect(self._server.url)
+        return self._owner
+
+    async def _there(self, work: Coroutine[Any, Any, None]) -> None:
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+
+@contextmanager
+def maker_on(server: Postgres) -> Iterator[Maker]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="maker")
+    thread.start()
+    maker = Maker(server, loop)
+    try:
+        yield maker
+    finally:
+        asyncio.run_coroutine_threadsafe(maker.close(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
 async def make_migrated(server: Postgres, owner: Connection) -> None:
     """Where it is not there yet."""
     if await _exists(owner, MIGRATED):
@@ -40,6 +102,9 @@ async def make_migrated(server: Postgres, owner: Connection) -> None:
     url = server.url_of("migrating")
     await migrate(url)
     await create_roles(url, LOGINS, dict.fromkeys(SERVICES, LOGINS))
+    superuser = {str(urlsplit(server.url).username): str(urlsplit(server.url).password)}
+    for login, password in ({f"{LOGINS}_{service}": LOGINS for service in SERVICES} | superuser).items():
+        await owner.execute(f"ALTER ROLE {login} PASSWORD '{scram_verifier(password, iterations=ITERATIONS)}'")
     await owner.execute(f"ALTER DATABASE migrating RENAME TO {MIGRATED}")
 
 

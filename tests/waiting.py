@@ -10,16 +10,18 @@ Found = TypeVar("Found")
 
 
 @overload
-async def eventually(look: Callable[[], Awaitable[Found]], *, within: float = ...) -> Found: ...
+async def eventually(look: Callable[[], Awaitable[Found]], *, within: float = ..., pause: float = ...) -> Found: ...
 @overload
-async def eventually(look: Callable[[], bool], *, within: float = ...) -> bool: ...
-async def eventually(look: Callable[[], Awaitable[Found] | bool], *, within: float = 20.0) -> Found | bool:
-    """The first truthy answer of `look`. Fails when there is none in time."""
+async def eventually(look: Callable[[], bool], *, within: float = ..., pause: float = ...) -> bool: ...
+async def eventually(
+    look: Callable[[], Awaitable[Found] | bool], *, within: float = 20.0, pause: float = 0.02
+) -> Found | bool:
+    """The first truthy answer of `look`. Fails when there is none in time. A `pause` is for looks that cost much."""
     deadline = time.monotonic() + within
     while not (found := await _answer(look)):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within} s; the last answer was {found!r}")
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(pause)
     return found
 
 

@@ -47,6 +47,7 @@ MODULES = (*(f"services.{name}.__main__" for name in SERVICES), "shared.admin", 
 LOCK = "requirements-services.txt"
 RESERVE = 10  # seconds that a stop may take beyond the drain
 WITHIN = 60.0
+ANOTHER_CHECK = 1.0  # seconds until: each is a process, which costs as much as the one that is starting
 HOST = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - as it is within a container
 OWNER = "postgres:development"
@@ -319,7 +320,7 @@ class Here:
                 code, _ = await self.run(name, self.check(name))
                 return code == 0
 
-            await eventually(healthy, within=WITHIN)
+            await eventually(healthy, within=WITHIN, pause=ANOTHER_CHECK)
             yield process
             process.terminate()
             async with asyncio.timeout(seconds(self._composed[name]["stop_grace_period"])):
