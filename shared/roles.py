@@ -76,23 +76,14 @@ TIMEOUTS = {
 
 SCRAM_ITERATIONS = 4096  # PostgreSQL's own number
 
-# The scheduler's statements are planned each time, for their arguments and for the tables as large as they are then: a
-# plan for any tenant takes the tenant for an average one, and reads a small one's page past all the large ones' rows.
-PLANNED_EACH_TIME = {"plan_cache_mode": "force_custom_plan"}
-
-# The others name rows, lanes and times, which are all alike, so one plan is kept for each: planning was a quarter of
-# what the database did for a worker. It may have been made when the tables were nearly empty, where reading them whole
-# looks cheap, and a claim would do that until somebody analyses them. So that is out of the question from the start.
-PLANNED_ONCE = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+# Each execution is planned for its arguments and for the tables as large as they are then. A plan that is kept was made
+# when a process began, perhaps while the tables were nearly empty: a claim then reads the whole table, for each that it
+# takes, until somebody analyses it. And a plan for any tenant takes the tenant for an average one, and reads a small
+# one's page past all the large ones' rows.
+PLANS = "force_custom_plan"
 
 # A day of a delay has 24 hours, also where a pooler drops what the services ask for when they connect.
-TIME = {"timezone": "UTC"}
-
-SESSIONS: Mapping[str, Mapping[str, str]] = {
-    "scheduler": PLANNED_EACH_TIME | TIME,
-    "worker": PLANNED_ONCE | TIME,
-    "dispatcher": PLANNED_ONCE | TIME,
-}
+SESSION = {"plan_cache_mode": PLANS, "timezone": "UTC"}
 
 
 async def create_roles(url: str, prefix: str, passwords: Mapping[str, str]) -> dict[str, str]:
@@ -107,7 +98,7 @@ async def create_roles(url: str, prefix: str, passwords: Mapping[str, str]) -> d
         async with connection.transaction():
             for service, name in names.items():
                 await create_login(connection, name, passwords[service])
-                for setting, value in SESSIONS[service].items():
+                for setting, value in SESSION.items():
                     await _execute(connection, "ALTER ROLE %I SET " + setting + " = %L", name, value)
                 await _grant(connection, service, name)
     finally:

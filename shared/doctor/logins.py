@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shared.doctor.checks import LOGINS, LOGINS_DIFFER
 from shared.doctor.findings import Finding
-from shared.roles import SERVICES, SESSIONS, TABLES, TIMEOUTS
+from shared.roles import SERVICES, SESSION, TABLES, TIMEOUTS
 
 PRIVILEGE = re.compile(r"(?P<name>[A-Z]+)(?: \((?P<columns>[^)]*)\))?")
+SETTINGS = TIMEOUTS | SESSION
 
 Grant = tuple[str, str, str]
 """Table, privilege, column or nothing."""
@@ -44,8 +45,7 @@ def judge(login: str, settings: Sequence[str], granted: frozenset[Grant]) -> Ite
         yield Finding(LOGINS, len(lacking), subject=login, facts=f"lacks {_named(lacking)}")
     if more:
         yield Finding(LOGINS_DIFFER, len(more), subject=login, facts=f"has {_named(more)}")
-    wanted = {**TIMEOUTS, **SESSIONS[service]}
-    if others := sorted(wanted.items() - _settings(settings).items()):
+    if others := sorted(SETTINGS.items() - _settings(settings).items()):
         said = ", ".join(f"{name} = {value}" for name, value in others)
         yield Finding(LOGINS_DIFFER, len(others), subject=login, facts=f"is without {said}")
 

@@ -14,7 +14,8 @@ import pytest
 from shared import admin
 from shared.doctor import CHECKS, Bounds, Finding, as_json, diagnose, line, repair
 from shared.doctor.command import SESSION
-from shared.roles import SERVICES, SESSIONS
+from shared.roles import SERVICES
+from shared.roles import SESSION as OF_LOGINS
 from tests.databases import LOGINS
 from tests.integration.conftest import StartWorker
 from tests.notifications import Notifications
@@ -259,8 +260,7 @@ FOUND: Mapping[str, tuple[Plant, list[tuple[str, str]]]] = {
     "a grant of a column that is missing": (take_column, [("logins", f"{LOGINS}_worker")]),
     "a login that is missing": (shut_out, [("logins", "dispatcher")]),
     "a grant too many": (grant_more, [("logins_differ", f"{LOGINS}_scheduler")]),
-    "plans of another kind": (session("plan_cache_mode", "auto"), [("logins_differ", f"{LOGINS}_worker")]),
-    "plans that may read tables whole": (session("enable_seqscan", "on"), [("logins_differ", f"{LOGINS}_worker")]),
+    "plans that are kept": (session("plan_cache_mode", "auto"), [("logins_differ", f"{LOGINS}_worker")]),
     "another time": (session("TimeZone", "Europe/Berlin"), [("logins_differ", f"{LOGINS}_worker")]),
     "no timeout": (session("statement_timeout", "0"), [("logins_differ", f"{LOGINS}_worker")]),
     "a check that fails": (rename, [("unmade", "deliveries_overdue"), ("logins", ""), ("logins_differ", "")]),
@@ -488,6 +488,6 @@ async def test_each_login_has_the_settings_that_are_looked_for(notifications: No
         settings = await notifications.connection.fetchval(
             "SELECT rolconfig FROM pg_roles WHERE rolname = $1", f"{LOGINS}_{service}"
         )
-        assert {f"{name}={value}" for name, value in SESSIONS[service].items()} <= {
+        assert {f"{name}={value}" for name, value in OF_LOGINS.items()} <= {
             setting.replace("TimeZone", "timezone") for setting in settings
         }
