@@ -1,7 +1,7 @@
 """What PostgreSQL does to run a statement: its plan and what that read. The statement's effects are undone."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -31,6 +31,11 @@ class Plan:
     def sorted_rows(self) -> int:
         """How many rows the largest sort was given."""
         return max((_rows(child) for node in self.nodes("Sort") for child in node["Plans"]), default=0)
+
+    def rows(self, *, but: Set[str] = frozenset()) -> int:
+        """How many the most thorough of its scans looked at, `but` those of these tables."""
+        scans = [node for node in self.nodes("Scan") if node.get("Relation Name") not in but]
+        return max((_rows(node) + _removed(node) for node in scans), default=0)
 
     @property
     def buffers(self) -> int:
@@ -99,6 +104,10 @@ def _walk(node: Node) -> Iterator[Node]:
 
 def _rows(node: Node) -> int:
     return int(node["Actual Rows"] * node["Actual Loops"])
+
+
+def _removed(node: Node) -> int:
+    return int(node.get("Rows Removed by Filter", 0) * node["Actual Loops"])
 
 
 def _literal(value: object) -> str:
