@@ -68,11 +68,14 @@ async def _measure(url: str, seconds: float, count: int, samples: int) -> list[F
 
 
 async def _telling(url: str, count: int) -> list[str]:
-    async def drain(traced: bool) -> float:
-        await _fill(url, count, traced=traced)
-        rate = await _drain(url, count, 256)
+    async def drain(*, traced: bool, mail_port: int | None = None) -> telemetry.Drained:
+        size = count if mail_port is None else count // 5
+        await _fill(url, size, traced=traced)
+        began = time.process_time()
+        rate = await _drain(url, size, 256, ours.NoOp() if mail_port is None else ours.Mailing(mail_port))
+        cpu = time.process_time() - began
         await lanes.empty(url)
-        return rate
+        return telemetry.Drained(rate, cpu / size)
 
     return [*await telemetry.compared(drain), ""]
 
@@ -104,14 +107,13 @@ async def _draining(url: str, count: int) -> list[Figure]:
     figures = []
     for concurrency in (64, 256, 1024):
         await _fill(url, count)
-        real = await _drain(url, count, concurrency)
+        real = await _drain(url, count, concurrency, ours.NoOp())
         await lanes.empty(url)
         figures.append(Figure(f"drained, one worker, concurrency {concurrency} (bare: 64)", real, alone, "per second"))
     return figures
 
 
-async def _drain(url: str, count: int, concurrency: int) -> float:
-    provider = ours.NoOp()
+async def _drain(url: str, count: int, concurrency: int, provider: ours.NoOp) -> float:
     provider.expect(count)
     connection = await asyncpg.connect(url)
     began = time.monotonic()

@@ -16,14 +16,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import SecretStr
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
+from services.worker import spans
 from services.worker.__main__ import compose
 from services.worker.providers import Answer, Handover, Message, Outcome
+from services.worker.providers.smtp import Smtp, SmtpSettings, Tls
 from services.worker.settings import Settings
 from shared.process import Process, settle
 
 SECRET = "a secret key of a benchmark, 32 characters"
 ADDRESS = "127.0.0.1:20051"
 SERVICE = "notifyqueue.v1.Scheduler"
+CALL = spans.smtp("127.0.0.1", 25)
 LOGINS = "measured"  # their prefix, and their password
 
 
@@ -35,7 +38,7 @@ def login(url: str, service: str) -> str:
 
 
 class NoOp:
-    """Accepts everything at once, and remembers when."""
+    """Accepts everything at once, with the span of a call, and remembers when."""
 
     name = "no-op"
 
@@ -49,11 +52,15 @@ class NoOp:
         self.reached.clear()
 
     async def deliver(self, message: Message, handover: Handover) -> Outcome:
-        handover.begin()
+        with spans.call(CALL):
+            handover.begin()
+        self._accepted()
+        return Outcome(Answer.ACCEPTED, provider_message_id="m")
+
+    def _accepted(self) -> None:
         self.count += 1
         if self.count == self.target:
             self.reached.set()
-        return Outcome(Answer.ACCEPTED, provider_message_id="m")
 
     async def __aenter__(self) -> Self:
         return self
@@ -62,6 +69,30 @@ class NoOp:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         return None
+
+
+class Mailing(NoOp):
+    """Sends mails, to a server on this machine that takes them all (benchmarks/sink.py)."""
+
+    name = "smtp"
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._smtp = Smtp(SmtpSettings(host="127.0.0.1", port=port, tls=Tls.NONE, sender="shop@example.org"))
+
+    async def deliver(self, message: Message, handover: Handover) -> Outcome:
+        outcome = await self._smtp.deliver(message, handover)
+        self._accepted()
+        return outcome
+
+    async def __aenter__(self) -> Self:
+        await self._smtp.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        await self._smtp.__aexit__()
 
 
 @asynccontextmanager

@@ -7,12 +7,14 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeAlias
 from unittest.mock import patch
 from uuid import uuid4
 
-from benchmarks.report import Share
 from services.worker import measured, spans
 from services.worker.claim import Claim
 from services.worker.outcome import Sent
@@ -20,10 +22,14 @@ from services.worker.providers import Answer, Outcome
 from shared import telemetry
 from shared.telemetry import traces
 
-ROUNDS = 3
+ROUNDS = 5
 CALLS = 50_000
 PORT = 20_064
+Ways: TypeAlias = Mapping[str, Mapping[str, str]]
+"""The variables of each."""
+
 SCRAPED = {"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": str(PORT)}
+CALL = spans.smtp("127.0.0.1", 25)
 ACCEPTED = Outcome(Answer.ACCEPTED, provider_message_id="m")
 
 CLAIM = Claim(
@@ -45,28 +51,59 @@ CLAIM = Claim(
 )
 
 
-async def compared(drain: Callable[[bool], Awaitable[float]]) -> list[str]:
-    """`drain` fills, with what was traced from its client on or not, drains, and answers how many a second."""
-    async with _sink() as endpoint:
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """One drain, of so many."""
+
+    per_second: float
+    cpu: float
+    """Seconds of this process for each."""
+
+
+class Drain(Protocol):
+    async def __call__(self, *, traced: bool, mail_port: int | None = None) -> Drained:
+        """Fills, with what was traced from its client on or not, and drains: by mail, or by a provider that does
+        nothing.
+        """
+
+
+async def compared(drain: Drain) -> list[str]:
+    async with _sink() as (endpoint, mail_port):
         traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
-        ways: Mapping[str, Mapping[str, str]] = {
+        ways: Ways = {
             "off": {"OTEL_SDK_DISABLED": "true"},
             "metrics, scraped": SCRAPED,
             "every notification traced": traced | {"OTEL_METRICS_EXPORTER": "none"},
             "both": traced | SCRAPED,
         }
-        found: dict[str, list[float]] = {way: [] for way in ways}
-        for _ in range(ROUNDS):
-            for way, environment in ways.items():
-                async with _told(environment):
-                    found[way].append(await drain(traces.on()))
-    rates = {way: statistics.median(rates) for way, rates in found.items()}
+        ends: Ways = {way: ways[way] for way in ("off", "both")}
+        nothing = await _rounds(ways, drain)
+        mails = await _rounds(ends, partial(drain, mail_port=mail_port))
     idle = _idle_cost()
+    rate = statistics.median(one.per_second for one in nothing["off"])
     return [
-        Share.header("off", "on"),
-        *(Share(f"drained, {way}", rates["off"], rate, "per second").line() for way, rate in rates.items()),
-        f"what is left while it is off: {idle * 1e6:.1f} µs a notification, {idle * rates['off']:.2%} of its time",
+        f"{'drained, one worker':<52} {'per s':>8} {'ratio':>6} {'CPU, µs':>8}",
+        *_lines("a provider that does nothing", nothing),
+        *_lines("mail", mails),
+        f"what is left while it is off: {idle * 1e6:.1f} µs a notification, {idle * rate:.2%} of its time",
     ]
+
+
+async def _rounds(ways: Ways, drain: Drain) -> Mapping[str, Sequence[Drained]]:
+    found: dict[str, list[Drained]] = {way: [] for way in ways}
+    for _ in range(ROUNDS):
+        for way, environment in ways.items():
+            async with _told(environment):
+                found[way].append(await drain(traced=traces.on()))
+    return found
+
+
+def _lines(what: str, found: Mapping[str, Sequence[Drained]]) -> Iterator[str]:
+    """The ratio is the median of those within a round: the machine is not the same in all."""
+    for way, drains in found.items():
+        rate, cpu = statistics.median(one.per_second for one in drains), statistics.median(one.cpu for one in drains)
+        ratio = statistics.median(on.per_second / off.per_second for on, off in zip(drains, found["off"], strict=True))
+        yield f"{what + ', ' + way:<52} {rate:>8,.0f} {ratio:>6.2f} {cpu * 1e6:>8.0f}"
 
 
 @asynccontextmanager
@@ -86,6 +123,8 @@ def _idle_cost() -> float:
     for _ in range(CALLS):
         with spans.deliver(CLAIM) as span:
             context = traces.context(span)
+            with spans.call(CALL) as call:
+                spans.answered(call, ACCEPTED, "smtp")
             measured.called(CLAIM, "smtp", ACCEPTED, 0.0)
             spans.judged(span, Sent())
         traces.stored(context)
@@ -94,8 +133,8 @@ def _idle_cost() -> float:
 
 
 @asynccontextmanager
-async def _sink() -> AsyncIterator[str]:
-    """In a process of its own, as a collector is."""
+async def _sink() -> AsyncIterator[tuple[str, int]]:
+    """Where traces go, and the port for mails. In a process of its own, as a collector is."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.sink", str(PORT)),
         stdin=asyncio.subprocess.PIPE,
@@ -103,7 +142,8 @@ async def _sink() -> AsyncIterator[str]:
     )
     try:
         assert process.stdout
-        yield f"http://127.0.0.1:{int(await process.stdout.readline())}"
+        traces_port, mail_port = map(int, (await process.stdout.readline()).split())
+        yield f"http://127.0.0.1:{traces_port}", mail_port
     finally:
         process.terminate()
         await process.wait()
