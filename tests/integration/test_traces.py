@@ -186,9 +186,9 @@ async def test_a_deadline_is_a_fault_of_ours_but_where_a_call_may_stay_open(serv
         client = await serve(bounds={stream: Bounds(10, 0.3)}, untimed=frozenset({long}))
         ended = await asyncio.gather(
             read(client.stream("Watch")),
-            read(client.stream("Watch", timeout=0.2)),
-            client.call("WaitLong", timeout=0.2),
-            client.call("Wait", timeout=0.2),
+            read(client.stream("Watch", timeout=0.5)),
+            client.call("WaitLong", timeout=0.5),
+            client.call("Wait", timeout=0.5),
             return_exceptions=True,
         )
         await eventually(lambda: len(found.spans) == 4)
