@@ -71,6 +71,7 @@ class Call:
     request_id: str
     caller: Caller = NOBODY  # until a layer of shared/auth.py has said who it is
     code: grpc.StatusCode = grpc.StatusCode.OK
+    patient: bool = False  # until a layer has said that it may stay open for longer than others
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -84,6 +85,12 @@ class Call:
     def actor(self) -> str:
         """Who does this, as histories record it."""
         return self.caller.actor
+
+    @property
+    def fault(self) -> bool:
+        """Whether it ended as it did by the server's fault. One that may stay open ends at a deadline by right."""
+        over = self.patient and self.code is grpc.StatusCode.DEADLINE_EXCEEDED
+        return self.code in FAULTS and not over
 
     def time_remaining(self) -> float:
         """Seconds until the caller's deadline; infinite where it names none."""
@@ -116,7 +123,7 @@ async def logged(call: Call) -> AsyncIterator[None]:
         finally:
             elapsed = round((time.monotonic() - call.began) * 1e3, 1)
             write = log.debug if call.code is grpc.StatusCode.OK else log.warning
-            if call.code in FAULTS:
+            if call.fault:
                 write = log.error
             write("rpc.done", method=call.method, code=call.code.name, duration_ms=elapsed, actor=call.actor)
 
@@ -128,7 +135,7 @@ async def measured(call: Call) -> AsyncIterator[None]:
         yield
     finally:
         code = call.code.name
-        error = code if call.code in FAULTS else ""
+        error = code if call.fault else ""
         metrics.RPC_TIME.record(time.monotonic() - call.began, call.method, code, error)
 
 
@@ -218,6 +225,7 @@ def timed(
     async def layer(call: Call) -> AsyncIterator[None]:
         bounds = own.get(call.method)
         usual = bounds.seconds if bounds else seconds
+        call.patient = bounds is not None or call.method in unbounded
         allowed = min(call.time_remaining(), math.inf if call.method in unbounded else usual)
         try:
             async with asyncio.timeout(None if math.isinf(allowed) else max(0.0, allowed)) as timeout:

@@ -94,11 +94,11 @@ ALERTS = (
         "2m",
         "No scheduler says how the queue stands: none runs, none reaches the database, or nobody scrapes it.",
         "Are schedulers up, and do they answer at their port for metrics (`up` in Prometheus)? Are they ready "
-        "(`python -m shared.healthcheck HOST:50061 notifyqueue.v1.Scheduler`)? `loop.failed` in their logs names "
-        "what the database has answered.",
+        "(`python -m shared.healthcheck HOST:50061 notifyqueue.v1.Scheduler`)? `gauges.unread` in their logs, "
+        "said once, has why nothing is read of the database (`cause`, `sqlstate`).",
         "Start one, or mend the database or the scraper. While no scheduler runs nothing is accepted; while the "
-        "database is away nothing is sent either. What was accepted is kept, and goes on by itself. Stranded, "
-        "Late and Broken see nothing meanwhile.",
+        "database is away nothing is sent either. What was accepted is kept, and goes on by itself. Stranded "
+        "and Late see nothing meanwhile, nor does Broken while the database is away.",
     ),
     Alert(
         "NotifyQueueStranded",

@@ -51,7 +51,7 @@ class Gauges:
         self._store = store
         self._executor = executor
         self._bounds = bounds
-        self._reads = True
+        self._reads = self._looks = True
         self._loops = (Loop("gauges", self.read), Loop("doctor", self.look))
 
     async def __aenter__(self) -> Self:
@@ -83,8 +83,16 @@ class Gauges:
         return INTERVAL
 
     async def look(self) -> float:
-        found = counted(await look_all(self._executor, self._bounds))
-        metrics.FINDINGS.show(found, lasts=FINDINGS_LAST)
+        """Where the database is away nothing is found: whoever is paged for that needs no page for each check."""
+        try:
+            found = await look_all(self._executor, self._bounds)
+        except DatabaseUnavailable as error:
+            if self._looks:
+                log.warning("findings.unread", exc_info=error)
+            self._looks = False
+            return DOCTOR_INTERVAL
+        self._looks = True
+        metrics.FINDINGS.show(counted(found), lasts=FINDINGS_LAST)
         return DOCTOR_INTERVAL
 
 

@@ -5,6 +5,7 @@ rule of theirs can be mended from here; everything else is somebody's decision.
 """
 
 from collections.abc import AsyncIterator, Awaitable
+from typing import TypeAlias
 
 from shared.batching import Contention
 from shared.database import DatabaseBug, Executor, Statements, translated_faults
@@ -31,6 +32,8 @@ __all__ = [
 
 sql = Statements("shared.doctor")
 
+Fault: TypeAlias = DatabaseBug | DatabaseUnavailable | Contention
+
 NO_SCHEMA = ("42P01", "3F000")  # SQLSTATE: no such table, no such schema
 
 
@@ -39,8 +42,15 @@ async def diagnose(executor: Executor, bounds: Bounds) -> list[Finding]:
 
 
 async def look_all(executor: Executor, bounds: Bounds) -> list[Finding]:
-    """What a service may look for by its own login: all but the schema and the logins, which are the owner's to see."""
-    return [finding for check in CHECKS for finding in await _or_unmade(check.name, _look(executor, check, bounds))]
+    """What a service may look for by its own login: all but the schema and the logins, which are the owner's to see.
+
+    Raises DatabaseUnavailable where that is what each of them met: then nothing is known, and nothing found.
+    """
+    looks = [await _look_or_fault(_look(executor, check, bounds)) for check in CHECKS]
+    away = [look for look in looks if isinstance(look, DatabaseUnavailable)]
+    if len(away) == len(CHECKS):
+        raise away[0]
+    return [finding for check, look in zip(CHECKS, looks, strict=True) for finding in _found(check.name, look)]
 
 
 async def repair(executor: Executor) -> int:
@@ -66,13 +76,24 @@ async def _findings(executor: Executor, bounds: Bounds) -> AsyncIterator[Finding
 
 
 async def _or_unmade(name: str, look: Awaitable[list[Finding]]) -> list[Finding]:
-    """One that fails stands in no other's way. It is told by the kind of fault: words may have anything in them."""
+    return _found(name, await _look_or_fault(look))
+
+
+async def _look_or_fault(look: Awaitable[list[Finding]]) -> list[Finding] | Fault:
+    """One that fails stands in no other's way."""
     try:
         with translated_faults():
             return await look
     except (DatabaseBug, DatabaseUnavailable, Contention) as error:
-        cause = error.__cause__
-        return [Finding(UNMADE, 1, subject=name, facts=getattr(cause, "sqlstate", None) or type(cause).__name__)]
+        return error
+
+
+def _found(name: str, look: list[Finding] | Fault) -> list[Finding]:
+    """A fault is told by its kind: words may have anything in them."""
+    if isinstance(look, list):
+        return look
+    cause = look.__cause__
+    return [Finding(UNMADE, 1, subject=name, facts=getattr(cause, "sqlstate", None) or type(cause).__name__)]
 
 
 async def _look(executor: Executor, check: Check, bounds: Bounds) -> list[Finding]:

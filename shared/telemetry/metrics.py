@@ -204,7 +204,7 @@ FINDINGS = Gauge(
     "notifyqueue.doctor.findings",
     "{finding}",
     "How many the doctor has found of each kind, 0 where none; looked for once a minute. docs/operations.md says what "
-    "each means. `unmade`: looks that failed.",
+    "each means. `unmade`: looks that failed, but where the database is away for all of them: then nothing is told.",
     ("finding", "severity"),
 )
 
@@ -290,8 +290,8 @@ WEBHOOK_TIME = Histogram("notifyqueue.webhook.duration", "s", "What a post takes
 RPC_TIME = Histogram(
     "rpc.server.call.duration",
     "s",
-    "What an RPC takes, streams as a whole; what is the server's fault has an `error.type`. Health and reflection are "
-    "not counted.",
+    "What an RPC takes, streams as a whole. What is the server's fault has an `error.type`; the deadline of a call "
+    "that may stay open is none. Health and reflection are not counted, nor are methods that there are not.",
     ("rpc.method", "rpc.status_code", "error.type"),
     {"rpc.system.name": "grpc"},
 )

@@ -7,11 +7,9 @@ from functools import cache
 import grpc
 from opentelemetry.trace import SpanKind
 
-from shared.layers import FAULTS, Call
+from shared.layers import Call
 from shared.telemetry import traces
 from shared.telemetry.forms import Form
-
-ERRORS = FAULTS | {grpc.StatusCode.UNIMPLEMENTED}  # on a server, as the conventions for RPC have it
 
 
 @contextlib.asynccontextmanager
@@ -24,7 +22,8 @@ async def traced(call: Call) -> AsyncIterator[None]:
             yield
         finally:
             span.set_attribute("rpc.status_code", call.code.name)
-            if call.code in ERRORS:
+            # UNIMPLEMENTED, too, as the conventions for RPC have it of a server's span.
+            if call.fault or call.code is grpc.StatusCode.UNIMPLEMENTED:
                 traces.fail(span, call.code.name)
             span.end()  # before whoever ends it sees an exception
 

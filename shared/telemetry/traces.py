@@ -37,6 +37,13 @@ log = structlog.get_logger()
 FLUSH = 3.0  # seconds that a process waits for its last spans to be told
 QUEUE = 16_384  # spans: two seconds of a worker that does nothing else
 
+WARN_EACH_TIME = (
+    "opentelemetry.sdk._shared_internal",  # of each span that it drops, which costs more than the span
+    # Of each call whose headers are none, before it is known whose it is.
+    "opentelemetry.trace.span",
+    "opentelemetry.trace.propagation.tracecontext",
+)
+
 HEADERS = ("traceparent", "tracestate")
 LONGEST_STATE = (
     512  # characters, as W3C asks to pass on; a longer one is dropped, or each of our own calls would carry it
@@ -84,8 +91,8 @@ async def exported(about: "Resource") -> AsyncIterator[None]:
         both.add_span_processor(processor)
     if len(processors) == 1:
         tracer.processor = processors[0]
-    # It warns of each span that it drops, which costs more than the span.
-    logging.getLogger("opentelemetry.sdk._shared_internal").setLevel(logging.ERROR)
+    for name in WARN_EACH_TIME:
+        logging.getLogger(name).setLevel(logging.ERROR)
     log.info("traces.started", exporters=len(outlets))
     try:
         with made_by(tracer):

@@ -226,6 +226,8 @@ async def test_a_database_that_does_not_answer_is_said_once_and_what_was_read_st
 
     with capture_logs() as logged:
         await gauges.read()
+        await gauges.look()
+        found = reader.read(m.FINDINGS)
         await notifications.insert("due", priority=3, due_in=-HOUR)
         async with notifications.connection.transaction():
             await notifications.connection.execute("LOCK TABLE notifyqueue.lanes IN ACCESS EXCLUSIVE MODE")
@@ -237,8 +239,10 @@ async def test_a_database_that_does_not_answer_is_said_once_and_what_was_read_st
         await notifications.insert("due", priority=3, due_in=-HOUR)
         proxy.on_question = cut
         await fail()
+        assert await gauges.look() == DOCTOR_INTERVAL
+        assert reader.read(m.FINDINGS) == found, "and a database that is away is no finding for each check"
     told = [(line["event"], line["exc_info"].__cause__) for line in logged]
-    assert [event for event, _ in told] == ["gauges.unread"] * 2, "once for each"
+    assert [event for event, _ in told] == [*["gauges.unread"] * 2, "findings.unread"], "once for each"
     assert isinstance(told[0][1], asyncpg.QueryCanceledError)
 
 

@@ -5,7 +5,7 @@ import io
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from shared import logs
 from shared.batching import Contention
 from shared.database import Database
 from shared.errors import DatabaseUnavailable, ResourceNotFound
-from shared.layers import Context, bounded, current_call, errors_mapped, logged
+from shared.layers import NONE_OF_ITS_OWN, Bounds, Context, bounded, current_call, errors_mapped, logged
 from shared.process import Process
 from shared.server import Health, HealthServer, Server, Service
 from shared.settings import ProcessSettings
@@ -230,12 +230,16 @@ def serve(stack: AsyncExitStack, probe: Probe) -> Serve:
     """Serves the probe as a process of ours does, and answers a client."""
 
     async def start(
-        *, untimed: frozenset[str] = frozenset(), large: frozenset[str] = frozenset(), **settings: Any
+        *,
+        untimed: frozenset[str] = frozenset(),
+        large: frozenset[str] = frozenset(),
+        bounds: Mapping[str, Bounds] = NONE_OF_ITS_OWN,
+        **settings: Any,
     ) -> Client:
         chosen = ProcessSettings(database_url=SecretStr("postgresql://nowhere"), **ANYWHERE | settings)
         process = Process("test", chosen, stack)
         database = Database("postgresql://nowhere", name="test")
-        await process.serve(database, [probe.service()], untimed=untimed, large=large)
+        await process.serve(database, [probe.service()], untimed=untimed, large=large, bounds=bounds)
         return await connect(stack, process.port)
 
     return start

@@ -1,6 +1,8 @@
 """One trace from the client's call to the webhook, as a collector is told of it; and what the server says of an RPC."""
 
+import asyncio
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
@@ -16,21 +18,24 @@ from notifyqueue.v1 import scheduler_pb2, scheduler_pb2_grpc
 from notifyqueue.v1.notification_pb2 import EmailContent
 from notifyqueue.v1.provider_pb2 import DeliverResponse
 from sandbox.collector import Span
+from shared.layers import Bounds
 from shared.telemetry import spans as made
 from shared.telemetry import traces
+from shared.telemetry.metrics import RPC_TIME
 from tests.conftest import login
 from tests.integration.conftest import StartScheduler, StartWorker
 from tests.integration.test_dispatcher_rig import Receiver
-from tests.integration.test_server import NAME, SECRET, Probe, Serve, probe, serve
+from tests.integration.test_server import NAME, SECRET, Lines, Probe, Serve, lines, probe, read, serve
 from tests.notifications import Notifications
 from tests.pretended import deliver
 from tests.providers import ScriptedProvider
 from tests.remote_server import remote, remote_server
 from tests.spans import told
+from tests.telemetry import reading
 from tests.waiting import eventually
 from tools import trace_page
 
-__all__ = ["probe", "serve"]  # fixtures
+__all__ = ["lines", "probe", "serve"]  # fixtures
 
 PERSONAL = (trace_page.MARK.encode(), b"example.org", b"/hook")
 
@@ -173,6 +178,41 @@ async def test_the_server_says_of_each_rpc_how_it_ended_and_nothing_of_why(serve
     assert echo.parent
     assert traces.headers_of(echo.parent)["traceparent"] == CALLER
     assert SECRET not in "".join(str(span.readable().to_json()) for span in found.spans)
+
+
+async def test_a_deadline_is_a_fault_of_ours_but_where_a_call_may_stay_open(serve: Serve, lines: Lines) -> None:
+    stream, wait, long = f"{NAME}/Watch", f"{NAME}/Wait", f"{NAME}/WaitLong"
+    with told() as found, reading():
+        client = await serve(bounds={stream: Bounds(10, 0.3)}, untimed=frozenset({long}))
+        ended = await asyncio.gather(
+            read(client.stream("Watch")),
+            read(client.stream("Watch", timeout=0.5)),
+            client.call("WaitLong", timeout=0.5),
+            client.call("Wait", timeout=0.5),
+            return_exceptions=True,
+        )
+        await eventually(lambda: len(found.spans) == 4)
+        assert {error.code() for error in ended if isinstance(error, grpc.aio.AioRpcError)} == {
+            StatusCode.DEADLINE_EXCEEDED
+        }
+        faults = Counter((span.form.name, span.failed, span.facts.get("error.type")) for span in found.spans)
+        assert faults == {
+            (stream, False, None): 2,
+            (long, False, None): 1,
+            (wait, True, "DEADLINE_EXCEEDED"): 1,
+        }
+        counted = {attributes: sum(cell[:-1]) for attributes, cell in RPC_TIME.values().items()}
+        assert counted == {
+            (stream, "DEADLINE_EXCEEDED", ""): 2,
+            (long, "DEADLINE_EXCEEDED", ""): 1,
+            (wait, "DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED"): 1,
+        }
+    said = Counter((line["method"], line["code"], line["level"]) for line in lines.events("rpc.done"))
+    assert said == {
+        (stream, "DEADLINE_EXCEEDED", "warning"): 2,
+        (long, "DEADLINE_EXCEEDED", "warning"): 1,
+        (wait, "DEADLINE_EXCEEDED", "error"): 1,
+    }
 
 
 # --- the call to an implementation of the contract

@@ -1,10 +1,11 @@
 """What is kept of what is measured, and as what."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from unittest.mock import AsyncMock
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.scheduler import gauges
 from services.scheduler.gauges import Gauges
@@ -14,10 +15,12 @@ from services.worker.outcome import unstarted
 from services.worker.providers import fcm_codes, resend_codes, twilio_codes
 from services.worker.providers.answers import Row
 from shared.clock import tick
-from shared.doctor import Bounds, Finding
+from shared.database import DatabaseBug
+from shared.doctor import CHECKS, UNMADE, Bounds, Finding
+from shared.errors import DatabaseUnavailable
 from shared.telemetry import metrics as m
 from shared.telemetry.metrics import MOST, OTHER
-from tests.telemetry import Reader, reading
+from tests.telemetry import Labels, Reader, reading
 from tests.unit.test_outcome import held
 from tools import metrics_page
 
@@ -81,6 +84,26 @@ async def test_what_the_doctor_found_is_told_until_it_looks_again(
     now = tick()
     monkeypatch.setattr(m, "tick", lambda: now + 2 * interval)  # one look that failed between
     assert reader.read(m.FINDINGS)
+
+
+async def test_a_check_that_fails_is_a_finding_and_a_database_that_is_away_is_none(reader: Reader) -> None:
+    def found(unmade: float) -> Mapping[Labels, float]:
+        return {
+            frozenset({("finding", check.name), ("severity", str(check.severity))}): unmade * (check is UNMADE)
+            for check in (*CHECKS, UNMADE)
+        }
+
+    executor = AsyncMock()
+    looking = Gauges(AsyncMock(), executor, Bounds())
+    with capture_logs() as logged:
+        for faults, known in ((1, 1), (len(CHECKS), 1), (len(CHECKS), 1), (0, 0), (len(CHECKS), 0)):
+            executor.fetch.side_effect = [*[DatabaseUnavailable()] * faults, *[[]] * (len(CHECKS) - faults)]
+            assert await looking.look() == gauges.DOCTOR_INTERVAL
+            assert reader.read(m.FINDINGS) == found(known), "as it was, where nothing is known"
+        executor.fetch.side_effect = DatabaseBug()
+        await looking.look()
+        assert reader.read(m.FINDINGS) == found(len(CHECKS)), "it answers"
+    assert [line["event"] for line in logged] == ["findings.unread"] * 2, "once for each time that it is away"
 
 
 def test_what_goes_back_without_an_attempt_is_counted(reader: Reader) -> None:

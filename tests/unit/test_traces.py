@@ -1,5 +1,6 @@
 """Spans: what they say, who is told of them, and what it costs nobody that they are not taken."""
 
+import logging
 import os
 import socket
 import subprocess
@@ -323,6 +324,21 @@ async def test_a_collector_that_says_nothing_holds_up_nobody_and_what_there_is_n
     assert waits == ["begun", "begun", "ended", "ended"], "for spans and metrics at once: one bound, not two"
     assert not traces.on()
     assert isinstance(traces.start(FORM), trace.NonRecordingSpan)
+
+
+async def test_what_a_caller_calls_a_trace_makes_no_line_of_the_library(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for logger in traces.WARN_EACH_TIME:
+        caplog.set_level(logging.WARNING, logger)  # what others have set
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    parent = f"00-{'1' * 32}-{'2' * 16}-01"
+    many = ",".join(f"k{number}=v" for number in range(33))
+    async with telemetry.configured("test", uuid4()):
+        for state in ("no state", "A=b", "a=b,a=c", many):
+            assert traces.stored(traces.received({"traceparent": parent, "tracestate": state})) == parent
+        assert traces.received({"traceparent": parent * 20}) is None
+    assert caplog.records == []
 
 
 async def test_what_a_collector_refuses_is_counted_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
