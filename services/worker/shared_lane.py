@@ -119,6 +119,8 @@ class SharedLane:
         self._facts = LaneFacts(channel, paused=True, opening=0, open=False, probe_in=0, held_for=0)
         self._read_at = tick()
         self._changes: list[Change] = []
+        self._taken: list[Change] = []
+        """What is being written, or is, and was not read yet: until then only we know."""
         self._throttled: OrderedDict[UUID, int] = OrderedDict()
         self._counted_from = 0.0
         self._closed: Probe | None = None
@@ -145,13 +147,13 @@ class SharedLane:
     @property
     def held_for(self) -> float:
         """Seconds; not above 0 where nothing is held."""
-        asked = max((change.until for change in self._changes if isinstance(change, Hold)), default=0.0)
+        asked = max((change.until for change in self._unread() if isinstance(change, Hold)), default=0.0)
         return max(self._facts.held_for - (tick() - self._read_at), asked - tick(), self._rests_until - tick())
 
     @property
     def open(self) -> bool:
         """Whether nothing but probes is sent."""
-        return self._facts.open or any(isinstance(change, Open) for change in self._changes)
+        return self._facts.open or any(isinstance(change, Open) for change in self._unread())
 
     @property
     def opening(self) -> int:
@@ -190,11 +192,14 @@ class SharedLane:
     # --- for the heartbeat
 
     def take_changes(self) -> list[Change]:
+        """To be written before the row is read again."""
         changes, self._changes = self._changes, []
+        self._taken += changes
         return changes
 
     def put_back(self, changes: list[Change]) -> None:
         """They could not be written."""
+        self._taken = [change for change in self._taken if change not in changes]
         self._changes = [*changes, *self._changes]
 
     def apply(self, facts: LaneFacts) -> bool:
@@ -208,9 +213,12 @@ class SharedLane:
             self._others_are_answered = self._closed is None or self._closed.opening != facts.opening
         if facts.held_for > 0 and self.held_for < -MIN_HOLD.total_seconds():
             self.pace.slow_down()  # another worker met it
-        self._facts, self._read_at = facts, tick()
+        self._facts, self._read_at, self._taken = facts, tick(), []
         self._accuse()
         return (before.paused, before.open, before.opening) != (facts.paused, facts.open, facts.opening)
+
+    def _unread(self) -> list[Change]:
+        return [*self._taken, *self._changes]
 
     def _accuse(self) -> None:
         """What this worker lacks is told by the breaker, once: a worker that has it closes it with the first probe."""

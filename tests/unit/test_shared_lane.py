@@ -104,7 +104,7 @@ def test_what_began_before_it_was_closed_says_nothing_about_the_provider_of_now(
     assert see(lane, Answer.TRANSIENT, 1, 2, 3, 4, 5) == [Open(1, "451")]
 
 
-def test_what_it_wants_to_write_is_believed_until_it_was_written(lane: SharedLane) -> None:
+def test_what_it_wants_to_write_is_believed_until_it_was_read(lane: SharedLane) -> None:
     for number in range(5):
         lane.observe(claim(number), DOWN, probe=None)
     lane.apply(RUNS)  # read before the change was written
@@ -113,8 +113,22 @@ def test_what_it_wants_to_write_is_believed_until_it_was_written(lane: SharedLan
     lane.apply(RUNS)
     assert lane.open
     lane.take_changes()
+    assert lane.open
     assert lane.apply(IS_OPEN)
     assert lane.probe_in is not None
+    lane.apply(CLOSED)
+    assert not lane.open
+
+
+def test_its_own_hold_holds_while_it_is_written_and_slows_down_once(lane: SharedLane, clock: Clock) -> None:
+    clock.now += 10
+    lane.observe(claim(1), Outcome(Answer.THROTTLED, not_before=timedelta(seconds=30)), probe=None)
+    lane.take_changes()
+    assert lane.held_for == 30
+    lane.apply(replace(RUNS, held_for=29.0))
+    assert (lane.held_for, lane.pace.limit) == (29, 32)
+    lane.apply(RUNS)  # somebody has ended it
+    assert lane.held_for <= 0
 
 
 @pytest.mark.parametrize("answer", [Answer.ACCEPTED, Answer.PERMANENT_MESSAGE, Answer.PERMANENT_ADDRESS])
