@@ -107,6 +107,8 @@ def test_a_span_has_no_words_of_anybody() -> None:
         (None, None, (context(flags=UNSAMPLED),), False),  # what follows late is sampled where that was
         (None, None, (context(flags=UNSAMPLED), context()), True),
         ("always_off", context(), (), False),
+        ("always_off", None, (context(),), False),  # it asks nobody
+        ("always_on", None, (context(flags=UNSAMPLED),), True),
         ("parentbased_always_off", None, (), False),
         ("parentbased_always_off", context(), (), True),
         ("parentbased_always_off", None, (context(),), True),
