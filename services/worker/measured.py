@@ -10,6 +10,8 @@ import grpc
 from services.worker.claim import Claim
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from services.worker.providers import NUMBER, Outcome, fcm_codes, remote_codes, resend_codes, smtp_codes, twilio_codes
+from services.worker.providers.unconfigured import missing
+from services.worker.settings import Settings
 from shared.clock import tick
 from shared.telemetry import metrics
 
@@ -29,8 +31,9 @@ ELSEWHERE = frozenset(
     {"connect-failed", "connect-timeout", "message-malformed", "deadline", "adapter_error"}
     | {name.removeprefix("OUTCOME_") for name in remote_codes.ANSWERS}
     | {f"rpc.{status.name}" for status in grpc.StatusCode}
+    | {missing(name.upper()) for name in Settings.model_fields}
 )
-"""What is said of a provider that somebody else has written; its own codes are as many as it likes."""
+"""What we say of a provider that somebody else has written; its own codes are as many as it likes."""
 
 
 @lru_cache(maxsize=4096)

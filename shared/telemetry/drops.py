@@ -1,8 +1,13 @@
-"""Spans that nobody will be told of, because their collector takes none or too few: counted, and said once a minute."""
+"""Spans that nobody will be told of, because their collector takes none or too few: counted, and said once a minute and
+at the end.
+"""
+
+from collections.abc import Sequence
+from typing import Any
 
 import structlog
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from shared.telemetry import metrics
 
@@ -12,40 +17,69 @@ INTERVAL = 60.0  # seconds between two lines
 
 
 class Drops:
-    """Each of the counts has one thread that writes it."""
+    """Of one exporter. Each of the counts has one thread that writes it."""
 
     def __init__(self) -> None:
+        self._ended = 0
         self._unkept = 0
+        self._taken = 0
         self._untaken = 0
         self._told = 0
 
-    def unkept(self) -> None:
-        """One, where spans end: there was no room for it."""
-        self._unkept += 1
-        metrics.DROPPED.add(1, "QUEUE_FULL")
+    def ended(self, *, kept: bool) -> None:
+        """One, where spans end. Not kept: there was no room for it, or for an older one."""
+        self._ended += 1
+        if not kept:
+            self._unkept += 1
+            metrics.DROPPED.add(1, "QUEUE_FULL")
 
-    def untaken(self, count: int) -> None:
+    def exported(self, count: int, *, taken: bool) -> None:
         """Where they are exported."""
-        self._untaken += count
-        metrics.DROPPED.add(count, "NOT_TAKEN")
+        if taken:
+            self._taken += count
+        else:
+            self._untaken += count
+            metrics.DROPPED.add(count, "NOT_TAKEN")
 
-    async def tell(self) -> float:
-        count = self._unkept + self._untaken - self._told
-        if count:
+    def tell(self) -> None:
+        self._tell(self._unkept + self._untaken)
+
+    def tell_last(self) -> None:
+        """At the end also what still waits, or is being exported: nobody waits for that any more."""
+        self._tell(self._ended - self._taken)
+
+    def _tell(self, lost: int) -> None:
+        count = lost - self._told
+        if count > 0:
             self._told += count
             log.warning("traces.dropped", count=count)
-        return INTERVAL
+
+
+class Counting(SpanExporter):
+    """What an exporter of the library does, counted."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.drops = Drops()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = SpanExportResult.FAILURE
+        try:
+            result = super().export(spans)
+        finally:
+            self.drops.exported(len(spans), taken=result is SpanExportResult.SUCCESS)
+        return result
 
 
 class Queue(BatchSpanProcessor):
     """What waits to be exported. The library keeps what it drops to itself, or warns of each."""
 
-    def __init__(self, exporter: SpanExporter, size: int | None, drops: Drops) -> None:
+    def __init__(self, exporter: Counting, size: int | None) -> None:
         super().__init__(exporter, max_queue_size=size)
-        self._drops = drops
+        self.exporter = exporter
+        self.drops = exporter.drops
         self._waiting = self._batch_processor._queue
 
     def on_end(self, span: ReadableSpan) -> None:
-        if len(self._waiting) == self._waiting.maxlen:
-            self._drops.unkept()
+        self.drops.ended(kept=len(self._waiting) != self._waiting.maxlen)
         super().on_end(span)

@@ -12,10 +12,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.trace import SpanContext
 
-from shared.telemetry.drops import Drops
+from shared.telemetry.drops import Counting
 from shared.telemetry.forms import Fact, Form
 from shared.telemetry.spans import MAX_LINKS, Span
 
@@ -33,20 +32,10 @@ KNOWN = int(trace_pb2.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK)
 REMOTE = KNOWN | int(trace_pb2.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK)
 
 
-class Exporter(OTLPSpanExporter):
+class Exporter(Counting, OTLPSpanExporter):
     """What the spans of a form have in common is encoded once; what is left costs a twentieth of the library's way."""
 
     _left = False
-
-    def __init__(self, drops: Drops) -> None:
-        super().__init__()
-        self._drops = drops
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = super().export(spans)
-        if result is not SpanExportResult.SUCCESS:
-            self._drops.untaken(len(spans))
-        return result
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
         """May be called twice: by whoever has waited long enough, and by the processor."""

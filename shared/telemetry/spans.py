@@ -141,7 +141,7 @@ class Tracer:
         self, form: Form, *, parent: SpanContext | None = None, links: Sequence[SpanContext] = ()
     ) -> Span | Unsampled:
         """A span below its parent, or the first of a trace. What is only linked to where it comes from is sampled where
-        that was.
+        that was, if the sampler would ask a parent.
         """
         if parent:
             trace_id, flags, state = parent.trace_id, parent.trace_flags, parent.trace_state
@@ -149,7 +149,8 @@ class Tracer:
                 flags = TraceFlags(flags ^ TraceFlags.SAMPLED)
         else:
             trace_id, state = self._ids.generate_trace_id(), None
-            sampled = any(link.trace_flags.sampled for link in links) if links else self._samples(form, trace_id, None)
+            follows = links and self._asks_parents
+            sampled = any(one.trace_flags.sampled for one in links) if follows else self._samples(form, trace_id, None)
             flags = BEGUN if sampled else UNSAMPLED
         context = SpanContext(trace_id, self._ids.generate_span_id(), False, flags, state)
         return Span(self, form, context, parent, links) if flags & TraceFlags.SAMPLED else Unsampled(context)

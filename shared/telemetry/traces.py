@@ -27,9 +27,8 @@ from shared.telemetry.forms import Fact, Form
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
-    from opentelemetry.sdk.trace.export import SpanExporter
 
-    from shared.telemetry.drops import Drops
+    from shared.telemetry.drops import Queue
     from shared.telemetry.spans import Span, Tracer
 
 log = structlog.get_logger()
@@ -76,31 +75,36 @@ async def exported(about: "Resource") -> AsyncIterator[None]:
     """Spans go where OTEL_TRACES_EXPORTER says; leaving waits at most FLUSH for the last of them."""
     from opentelemetry.sdk.trace import SynchronousMultiSpanProcessor
 
-    from shared.telemetry.drops import Drops
+    from shared.telemetry.drops import INTERVAL
 
     names = exporters("TRACES", (OTLP, CONSOLE))
     both: SynchronousMultiSpanProcessor = SynchronousMultiSpanProcessor()  # type: ignore[no-untyped-call]
     tracer = _maker(both, about) if names else None
-    drops = Drops()
-    usable = [made for name in names if (made := _outlet(name, drops))] if tracer else []
-    if not tracer or not usable:
+    queues = [made for name in names if (made := _queue(name))] if tracer else []
+    if not tracer or not queues:
         yield
         return
-    outlets, processors = zip(*usable, strict=True)
-    for processor in processors:
-        both.add_span_processor(processor)
-    if len(processors) == 1:
-        tracer.processor = processors[0]
+    for queue in queues:
+        both.add_span_processor(queue)
+    if len(queues) == 1:
+        tracer.processor = queues[0]
+
+    async def tell() -> float:
+        for queue in queues:
+            queue.drops.tell()
+        return INTERVAL
+
     for name in WARN_EACH_TIME:
         logging.getLogger(name).setLevel(logging.ERROR)
-    log.info("traces.started", exporters=len(outlets))
+    log.info("traces.started", exporters=len(queues))
     try:
         with made_by(tracer):
-            async with Loop("traces", drops.tell):
+            async with Loop("traces", tell):
                 yield
     finally:
-        await _shut_down(both, outlets)
-        await drops.tell()
+        await _shut_down(both, queues)
+        for queue in queues:
+            queue.drops.tell_last()
 
 
 def _maker(processor: "SpanProcessor", about: "Resource") -> "Tracer | None":
@@ -114,16 +118,19 @@ def _maker(processor: "SpanProcessor", about: "Resource") -> "Tracer | None":
         return None
 
 
-def _outlet(name: str, drops: "Drops") -> "tuple[SpanExporter, SpanProcessor] | None":
+def _queue(name: str) -> "Queue | None":
     """Likewise."""
     from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
-    from shared.telemetry.drops import Queue
+    from shared.telemetry.drops import Counting, Queue
     from shared.telemetry.otlp import Exporter
 
+    class Console(Counting, ConsoleSpanExporter):
+        pass
+
     try:
-        exporter = Exporter(drops) if name == OTLP else ConsoleSpanExporter(formatter=_line)
-        return exporter, Queue(exporter, None if "OTEL_BSP_MAX_QUEUE_SIZE" in os.environ else QUEUE, drops)
+        exporter = Exporter() if name == OTLP else Console(formatter=_line)
+        return Queue(exporter, None if "OTEL_BSP_MAX_QUEUE_SIZE" in os.environ else QUEUE)
     except Exception as error:
         log.error("traces.unusable", exporter=name, exc_info=error)
         return None
@@ -133,7 +140,7 @@ def _line(span: "ReadableSpan") -> str:
     return f"{cast('Span', span).readable().to_json(indent=None)}\n"
 
 
-async def _shut_down(processor: "SpanProcessor", outlets: "Iterable[SpanExporter]") -> None:
+async def _shut_down(processor: "SpanProcessor", queues: "Iterable[Queue]") -> None:
     """In a thread of its own, which a process does not wait for: the library may take half a minute."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
@@ -147,9 +154,8 @@ async def _shut_down(processor: "SpanProcessor", outlets: "Iterable[SpanExporter
         async with asyncio.timeout(FLUSH):
             await done.wait()
     except TimeoutError:
-        log.warning("traces.lost")
-        for outlet in outlets:
-            outlet.shutdown()  # breaks off the call that is under way
+        for queue in queues:
+            queue.exporter.shutdown()  # breaks off the call that is under way
 
 
 # --- spans

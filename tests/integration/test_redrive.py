@@ -10,13 +10,16 @@ import asyncpg
 import grpc
 import grpc.aio
 import pytest
+from opentelemetry.trace import SpanKind
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
 from services.worker.providers import Answer, Outcome
+from shared.telemetry import traces
 from tests.integration.conftest import StartScheduler, StartWorker
 from tests.integration.test_get_list_cancel import NOT_FOUND, STATUSES, refused
 from tests.notifications import Notifications
 from tests.providers import ScriptedProvider
+from tests.spans import told
 from tests.waiting import eventually
 
 Scheduler = scheduler_pb2_grpc.SchedulerStub
@@ -232,6 +235,28 @@ async def test_a_redriven_one_that_dies_again_has_a_second_event_and_one_that_is
     kinds = [entry.kind for entry in await timeline(scheduler, id_)]
     again = [Entry.KIND_ATTEMPT_FAILED, Entry.KIND_REDRIVEN]
     assert kinds == [Entry.KIND_ACCEPTED, *again, *again, Entry.KIND_SENT]
+
+
+async def test_what_is_cancelled_after_a_redrive_hangs_on_that_call_or_where_nobody_traced_it_on_the_first(
+    start_scheduler: StartScheduler, notifications: Notifications, database_url: str
+) -> None:
+    asked, died = (f"00-{digit * 32}-{digit * 16}-01" for digit in "12")
+    dead = {**DEAD, "trace_context": asked, "last_trace_context": died}
+    traced, untraced = [await notifications.insert(key, **dead) for key in ("traced", "untraced")]
+    with told() as found:
+        scheduler = Scheduler(await start_scheduler(database_url))
+        await redrive(scheduler, notification_id=str(traced))
+    await redrive(scheduler, notification_id=str(untraced))
+    for id_ in (traced, untraced):
+        await scheduler.CancelNotification(scheduler_pb2.CancelNotificationRequest(notification_id=str(id_)))
+    events = await notifications.connection.fetch(
+        "SELECT notification_id, trace_context FROM notifyqueue.webhook_events"
+    )
+    (call,) = [span for span in found.spans if span.form.kind is SpanKind.SERVER]
+    assert {event["notification_id"]: event["trace_context"] for event in events} == {
+        traced: traces.stored(call.context),
+        untraced: asked,
+    }
 
 
 async def test_the_last_error_is_kept_until_the_next_attempt(

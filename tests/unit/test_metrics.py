@@ -144,6 +144,9 @@ def test_a_code_is_shown_where_its_table_lists_it(provider: str, code: str | Non
         ("resend", "401-missing_api_key", "401-missing_api_key"),
         ("remote", "anna_example.com", OTHER),
         ("remote", "deadline", "deadline"),
+        ("remote", "EMAIL_REMOTE_ADDRESS-missing", "EMAIL_REMOTE_ADDRESS-missing"),  # its lane was never served
+        ("remote", "REMOTE_TOKEN_FILE-missing", "REMOTE_TOKEN_FILE-missing"),
+        ("remote", "anna_example.com-missing", OTHER),
         ("smtp", None, None),
     ],
 )

@@ -1,5 +1,6 @@
 """Spans: what they say, who is told of them, and what it costs nobody that they are not taken."""
 
+import asyncio
 import logging
 import os
 import socket
@@ -32,6 +33,7 @@ from shared.telemetry.metrics import Metric
 from shared.telemetry.spans import MAX_LINKS, Span, Tracer, Unsampled
 from tests.spans import Told, told
 from tests.unit.test_attempt import CLAIM
+from tests.waiting import eventually
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FORM = Form("deliver EMAIL", SpanKind.CONSUMER, {"messaging.system": "notifyqueue", "port": 25, "yes": True})
@@ -108,6 +110,8 @@ def test_a_span_has_no_words_of_anybody() -> None:
         (None, None, (context(flags=UNSAMPLED),), False),  # what follows late is sampled where that was
         (None, None, (context(flags=UNSAMPLED), context()), True),
         ("always_off", context(), (), False),
+        ("always_off", None, (context(),), False),  # it asks nobody
+        ("always_on", None, (context(flags=UNSAMPLED),), True),
         ("parentbased_always_off", None, (), False),
         ("parentbased_always_off", context(), (), True),
         ("parentbased_always_off", None, (context(),), True),
@@ -318,8 +322,8 @@ async def test_a_collector_that_says_nothing_holds_up_nobody_and_what_there_is_n
                     traces.start(FORM).end()
                 unkept = metrics.DROPPED.values()["QUEUE_FULL",]
     assert 5_000 - 1024 - 512 <= unkept <= 5_000 - 1024, "but for those that the collector is just being told of"
-    (said,) = [line for line in logged if line["event"] == "traces.dropped"]
-    assert said["count"] >= unkept
+    said = [line["count"] for line in logged if line["event"] == "traces.dropped"]
+    assert sum(said) == 5_000, "with what still waited, and what was on its way"
     assert not [record for record in caplog.records if "Queue full" in record.message], "none for each that is dropped"
     assert waits == ["begun", "begun", "ended", "ended"], "for spans and metrics at once: one bound, not two"
     assert not traces.on()
@@ -341,18 +345,37 @@ async def test_what_a_caller_calls_a_trace_makes_no_line_of_the_library(
     assert caplog.records == []
 
 
-async def test_what_a_collector_refuses_is_counted_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = grpc.aio.server()  # it has no such method
+@pytest.mark.parametrize("then", ["refuses", "is silent"])
+async def test_what_a_collector_refuses_is_counted_and_said_once(monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+    taken: list[int] = []
+
+    async def export(request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
+        if not taken:
+            (resource,) = ExportTraceServiceRequest.FromString(request).resource_spans
+            taken.append(len(resource.scope_spans[0].spans))
+            return b""
+        if then == "is silent":
+            await asyncio.Event().wait()
+        raise await context.abort(grpc.StatusCode.UNIMPLEMENTED)
+
+    server = grpc.aio.server()
+    service, _, method = otlp.EXPORT[1:].partition("/")
+    handlers: dict[str, Any] = {method: grpc.unary_unary_rpc_method_handler(export)}
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, handlers)])
     monkeypatch.setenv(
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     )
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
+    if then == "is silent":
+        monkeypatch.setattr(traces, "FLUSH", 0.2)
     await server.start()
     with capture_logs() as logged:
         async with telemetry.configured("test", uuid4()):
-            for _ in range(3):
+            for _ in range(5):
                 traces.start(FORM).end()
+            await eventually(lambda: taken == [2])
     await server.stop(0)
-    assert [line["count"] for line in logged if line["event"] == "traces.dropped"] == [3]
+    assert [line["count"] for line in logged if line["event"] == "traces.dropped"] == [5 - 2]
 
 
 def _noted(shut_down: Callable[..., Awaitable[None]], waits: list[str]) -> Callable[..., Awaitable[None]]:

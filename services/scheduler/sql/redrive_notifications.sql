@@ -5,7 +5,8 @@
 -- is the provider's last code, until the next attempt.
 --   $1 text  tenant   $2 uuid[]  notifications, ascending   $3 bigint[]  their revisions; null: any
 --   $4 interval[]  from now until each is due   $5 smallint  attempts that each may have
---   $6 text  actor   $7 text  why   $8 text  the span that asks
+--   $6 text  actor   $7 text  why   $8 text  the span that asks; null: nobody traces it, and what follows is not linked
+--                                            to the attempt that died either
 WITH found AS MATERIALIZED (
   SELECT locked.id, locked.channel, locked.status, locked.redrive_count, asked.delay,
     CASE
@@ -27,7 +28,7 @@ WITH found AS MATERIALIZED (
     reconciliation_granted = false, expiries = 0, started_at = NULL,
     maybe_delivered = n.maybe_delivered OR n.failure_reason = 'OUTCOME_UNKNOWN', failure_reason = NULL,
     finished_at = NULL, redrive_count = n.redrive_count + 1, last_redriven_at = now(),
-    last_trace_context = coalesce($8, n.last_trace_context), revision = n.revision + 1
+    last_trace_context = $8, revision = n.revision + 1
   FROM found
   WHERE n.id = found.id AND found.status IN ('FAILED', 'DEAD_LETTERED') AND found.obstacle IS NULL
   RETURNING n.id

@@ -13,13 +13,18 @@ class Missing(Exception):
         self.settings = settings
 
 
+def missing(setting: str) -> str:
+    """Why a lane is not served, as a code."""
+    return safe_code(f"{setting}-missing")
+
+
 class Unconfigured(Provider):
     """Takes the place of the provider called `name`, and takes nothing."""
 
     def __init__(self, name: str, *settings: str) -> None:
         self.name = name
         self.settings = settings
-        self.cause = safe_code(f"{settings[0]}-missing")
+        self.cause = missing(settings[0])
         """What the lane's breaker says: one of them, for it is a code."""
 
     async def __aenter__(self) -> Self:
