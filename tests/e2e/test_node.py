@@ -18,7 +18,7 @@ from standardwebhooks import Webhook
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
 from tests.e2e.conftest import Up, open_folder, up
-from tests.node_example import install
+from tests.node_example import installed
 from tests.waiting import eventually
 
 # One `make up` for all of them.
@@ -69,9 +69,7 @@ class Node:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    checkout = tmp_path_factory.mktemp("checkout")
-    install(checkout)
-    return checkout
+    return installed(tmp_path_factory)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from services.worker.providers import Answer, Outcome
-from tests.node_example import install
+from tests.node_example import installed
 from tests.pretended import deliver
 from tests.remote_server import remote
 
@@ -23,9 +23,7 @@ CONTENT = {"text": "Hallo ☃"}
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    checkout = tmp_path_factory.mktemp("checkout")
-    install(checkout)
-    return checkout
+    return installed(tmp_path_factory)
 
 
 @asynccontextmanager

@@ -136,6 +136,7 @@ async def test_what_was_accepted_before_is_ended_before_any_call(
         await start_worker(database_url, provider)
         await eventually(lambda: ended(notifications, gone))
         await eventually(lambda: ended(notifications, other))
+        await eventually(lambda: any(line["event"] == "job.suppressed" for line in logs))
     row = await notifications.get(gone)
     assert (row["status"], row["failure_reason"], row["attempt_count"]) == ("SUPPRESSED", SOURCES[source][1], 0)
     assert row["finished_at"]

@@ -68,6 +68,7 @@ async def test_what_may_not_start_yet_waits_and_costs_no_attempt(
         await start_worker(database_url, provider)
         await eventually(counts(notifications, SENT=3, PENDING=17))
         await eventually(waits(notifications, 17))
+        await eventually(lambda: [entry["event"] for entry in logged].count("job.waiting") >= 17)
     assert {entry["notification_id"] for entry in logged if entry["event"] == "job.waiting"} >= {
         str(id_) for id_ in ids if await notifications.status(id_) == "PENDING"
     }
