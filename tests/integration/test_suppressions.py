@@ -136,13 +136,13 @@ async def test_what_was_accepted_before_is_ended_before_any_call(
         await start_worker(database_url, provider)
         await eventually(lambda: ended(notifications, gone))
         await eventually(lambda: ended(notifications, other))
+        row = await notifications.get(gone)
+        assert (row["status"], row["failure_reason"], row["attempt_count"]) == ("SUPPRESSED", SOURCES[source][1], 0)
+        assert row["finished_at"]
+        assert await notifications.events(gone) == ["SUPPRESSED"]
+        assert await notifications.history(gone) == []
+        assert provider.requests == {other: 1}
         await eventually(lambda: any(line["event"] == "job.suppressed" for line in logs))
-    row = await notifications.get(gone)
-    assert (row["status"], row["failure_reason"], row["attempt_count"]) == ("SUPPRESSED", SOURCES[source][1], 0)
-    assert row["finished_at"]
-    assert await notifications.events(gone) == ["SUPPRESSED"]
-    assert await notifications.history(gone) == []
-    assert provider.requests == {other: 1}
     (line,) = [line for line in logs if line["event"] == "job.suppressed"]
     assert (line["notification_id"], line["reason"]) == (str(gone), SOURCES[source][1])
     assert "example.com" not in str(line).lower()
