@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter, SpanExportResult
 
 from shared.telemetry import metrics
 
@@ -69,6 +69,10 @@ class Counting(SpanExporter):
         finally:
             self.drops.exported(len(spans), taken=result is SpanExportResult.SUCCESS)
         return result
+
+
+class Console(Counting, ConsoleSpanExporter):
+    """Lines on standard output."""
 
 
 class Queue(BatchSpanProcessor):

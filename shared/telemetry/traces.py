@@ -44,9 +44,8 @@ WARN_EACH_TIME = (
 )
 
 HEADERS = ("traceparent", "tracestate")
-LONGEST_STATE = (
-    512  # characters, as W3C asks to pass on; a longer one is dropped, or each of our own calls would carry it
-)
+# Characters, as W3C asks to pass on. A longer one is dropped, or each of our own calls would carry it.
+LONGEST_STATE = 512
 
 _FLAGS = tuple(f"{flags:02x}" for flags in range(256))
 _BY_FLAGS = {text: TraceFlags(flags) for flags, text in enumerate(_FLAGS)}
@@ -120,13 +119,8 @@ def _maker(processor: "SpanProcessor", about: "Resource") -> "Tracer | None":
 
 def _queue(name: str) -> "Queue | None":
     """Likewise."""
-    from opentelemetry.sdk.trace.export import ConsoleSpanExporter
-
-    from shared.telemetry.drops import Counting, Queue
+    from shared.telemetry.drops import Console, Queue
     from shared.telemetry.otlp import Exporter
-
-    class Console(Counting, ConsoleSpanExporter):
-        pass
 
     try:
         exporter = Exporter() if name == OTLP else Console(formatter=_line)

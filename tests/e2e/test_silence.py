@@ -107,14 +107,14 @@ async def steer(running: Up, credentials: Credentials) -> dispatcher_pb2.CreateE
     """What operators say, and name. Answers an endpoint with its secret."""
     async with grpc.aio.insecure_channel(running.address("scheduler")) as channel:
         people = recipients_pb2_grpc.RecipientsStub(channel)
-        stub = scheduler_pb2_grpc.SchedulerStub(channel)
+        scheduler = scheduler_pb2_grpc.SchedulerStub(channel)
         person = recipients_pb2.PutSubscriberRequest(
             subscriber="mk-person", email="mk-local-person@example.com", push="mk-local-phone"
         )
         await people.PutSubscriber(person, metadata=credentials)
         to_him = request("person", "")
         to_him.subscriber = "mk-person"
-        await stub.ScheduleNotification(to_him, metadata=credentials)
+        await scheduler.ScheduleNotification(to_him, metadata=credentials)
         suppressed = recipients_pb2.PutSuppressionRequest(
             channel=notification_pb2.CHANNEL_EMAIL,
             address="mk-local-gone@example.com",
@@ -125,11 +125,11 @@ async def steer(running: Up, credentials: Credentials) -> dispatcher_pb2.CreateE
         later = request("later", "mk-local-later@example.com")
         later.due_time.GetCurrentTime()
         later.due_time.seconds += 3600
-        stored = await stub.ScheduleNotification(later, metadata=credentials)
+        stored = await scheduler.ScheduleNotification(later, metadata=credentials)
         cancel = scheduler_pb2.CancelNotificationRequest(
             notification_id=stored.notification.notification_id, reason="mk-note"
         )
-        await stub.CancelNotification(cancel, metadata=credentials)
+        await scheduler.CancelNotification(cancel, metadata=credentials)
     async with grpc.aio.insecure_channel(running.address("dispatcher")) as channel:
         endpoint = dispatcher_pb2.CreateEndpointRequest(
             url=f"{running.place['receiver'].rpartition('/')[0]}/mk-endpoint?mk-query=mk-query",
