@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from opentelemetry import trace
 
-from shared.telemetry.current import current
+from shared.telemetry.spans import current
 
 ROOT = Path(__file__).parent.parent
 
@@ -78,8 +77,8 @@ def _renderer() -> structlog.typing.Processor:
 
 def name_span(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """The trace that a line belongs to, where there is one."""
-    if context := current():
-        event.update(trace_id=trace.format_trace_id(context.trace_id), span_id=trace.format_span_id(context.span_id))
+    if span := current():
+        event.update(trace_id=span.trace_id.hex(), span_id=span.span_id.hex())
     return event
 
 

@@ -2,31 +2,41 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 
 from shared.telemetry import traces
-from shared.telemetry.spans import Span, Tracer
+from shared.telemetry.spans import Recorded
+from shared.telemetry.tracer import Tracer, readable
+
+ABOUT = Resource({"service.name": "test"})
 
 
-class Told(SpanProcessor):
+class Told:
     """What a collector would be told of."""
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []
+        self.spans: list[Recorded] = []
 
-    def on_end(self, span: ReadableSpan) -> None:
-        self.spans.append(cast(Span, span))
+    def __call__(self, span: Recorded) -> None:
+        self.spans.append(span)
 
     def by_name(self) -> dict[str, dict[str, Any]]:
         return {span.form.name: {**span.form.facts, **span.facts} for span in self.spans}
+
+    def readable(self) -> list[ReadableSpan]:
+        return [readable(span, ABOUT) for span in self.spans]
+
+    def lines(self) -> list[str]:
+        return [str(span.to_json()) for span in self.readable()]
 
 
 @contextmanager
 def told() -> Iterator[Told]:
     """What is told while it lasts."""
-    found = Told()
-    with traces.made_by(Tracer(found, Resource({"service.name": "test"}))):
+    found, tracer = Told(), Tracer(ABOUT)
+    tracer.told = found
+    with traces.made_by(tracer):
         yield found

@@ -1,23 +1,23 @@
 """What is traced of a webhook: each post, below the attempt that ended its notification. Never its URL."""
 
-from opentelemetry import trace
-from opentelemetry.trace import INVALID_SPAN, SpanKind
+from opentelemetry.trace import SpanKind
 
 from services.dispatcher.delivery import Delivery
 from services.dispatcher.outcome import Answer
 from shared.telemetry import traces
 from shared.telemetry.forms import Form
+from shared.telemetry.spans import NOBODYS, Span
 
 POST = Form("POST", SpanKind.CLIENT, {"http.request.method": "POST"})
 
 
-def post(delivery: Delivery) -> trace.Span:
+def post(delivery: Delivery) -> Span:
     if not traces.on():
-        return INVALID_SPAN
+        return NOBODYS
     parent, links = traces.origin(delivery.trace_context, recent=delivery.recent)
     span = traces.start(POST, parent=parent, links=links)
-    if span.is_recording():
-        span.set_attributes(
+    if span.recorded:
+        span.update(
             {
                 "notifyqueue.delivery.id": str(delivery.id),
                 "notifyqueue.endpoint.id": str(delivery.endpoint_id),
@@ -25,14 +25,14 @@ def post(delivery: Delivery) -> trace.Span:
             }
         )
         if delivery.attempt > 1:
-            span.set_attribute("http.request.resend_count", delivery.attempt - 1)
+            span.set("http.request.resend_count", delivery.attempt - 1)
     return span
 
 
-def answered(span: trace.Span, answer: Answer) -> None:
-    if not span.is_recording():
+def answered(span: Span, answer: Answer) -> None:
+    if not span.recorded:
         return
     if answer.status is not None:
-        span.set_attribute("http.response.status_code", answer.status)
+        span.set("http.response.status_code", answer.status)
     if answer.error is not None:
-        traces.fail(span, str(answer.status or answer.error))
+        span.fail(str(answer.status or answer.error))

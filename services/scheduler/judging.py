@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from opentelemetry.trace import SpanContext
-
 from services.scheduler import destination
 from services.scheduler.destination import Person
 from services.scheduler.fingerprint import fingerprint
@@ -27,6 +25,7 @@ from shared.errors import (
     ResourceNotFound,
     Violation,
 )
+from shared.telemetry.spans import Reference
 
 Key = tuple[str, str]  # tenant, idempotency key
 
@@ -89,7 +88,7 @@ class Candidate:
     fingerprint: bytes
     rendered: Rendered | None = None
     """What its template was rendered to, once it was."""
-    trace: SpanContext | None = field(default=None, compare=False, repr=False)
+    trace: Reference | None = field(default=None, compare=False, repr=False)
     """The span that asks for it."""
     fate: Fate = field(default_factory=Fate, compare=False, repr=False)
 

@@ -28,7 +28,6 @@ from shared.errors import ApiError
 from shared.layers import Context, current_call, told
 from shared.paging import NEWEST, Pages
 from shared.server import Service
-from shared.telemetry import traces
 
 NAME = scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"].full_name
 
@@ -90,11 +89,11 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServicer):
 
     async def _submit(self, candidate: judging.Candidate) -> judging.Accepted:
         with spans.send(candidate.request.channel) as span:
-            if trace := traces.context(span):
-                candidate = replace(candidate, trace=trace)
+            if span.reference:
+                candidate = replace(candidate, trace=span.reference)
             answer = await self._accepting.submit(candidate)
             if isinstance(answer, ApiError):
-                traces.fail(span, answer.reason)
+                span.fail(answer.reason)
             else:
                 spans.sent(span, answer.notification.id, replayed=answer.replayed)
         if isinstance(answer, ApiError):

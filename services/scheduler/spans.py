@@ -3,20 +3,20 @@
 from functools import cache
 from uuid import UUID
 
-from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
 from shared.telemetry import traces
 from shared.telemetry.forms import Form
+from shared.telemetry.spans import NOBODYS, Span
 
 
-def send(channel: str) -> trace.Span:
-    return traces.below(_form(channel)) if traces.on() else trace.INVALID_SPAN
+def send(channel: str) -> Span:
+    return traces.below(_form(channel)) if traces.on() else NOBODYS
 
 
-def sent(span: trace.Span, notification_id: UUID, *, replayed: bool) -> None:
-    if span.is_recording():
-        span.set_attributes({"messaging.message.id": str(notification_id), "notifyqueue.replayed": replayed})
+def sent(span: Span, notification_id: UUID, *, replayed: bool) -> None:
+    if span.recorded:
+        span.update({"messaging.message.id": str(notification_id), "notifyqueue.replayed": replayed})
 
 
 @cache

@@ -23,7 +23,7 @@ from services.scheduler.statistics import SHOWN, Count, LaneStats, Totals, Webho
 from services.scheduler.templates import VersionRef
 from shared.database import Executor, Locked, Statements, columns
 from shared.telemetry import traces
-from shared.telemetry.current import current
+from shared.telemetry.spans import current
 
 sql = Statements("services.scheduler")
 
@@ -53,7 +53,7 @@ class Store:
         """Answers those that were written; the others' keys were taken in between."""
         arrays = columns([_row(candidate) for candidate in candidates], 20)
         with traces.group("insert_notifications", "INSERT", "notifications", (one.trace for one in candidates)):
-            spans = [traces.stored(candidate.trace) for candidate in candidates]
+            spans = [traces.written(candidate.trace) for candidate in candidates]
             rows = await self._executor.fetch(sql["insert_notifications"], *arrays, max_attempts, spans)
         asked = {candidate.request.key: candidate for candidate in candidates}
         written = {(row["tenant_id"], row["idempotency_key"]): row for row in rows}
@@ -120,7 +120,7 @@ class Store:
     ) -> Mapping[UUID, Tried]:
         """What became of each that there is. `pass_locked`: of what somebody keeps locked, nothing is said."""
         asked = sorted(((dead.id, dead.revision, turn) for dead, turn in turns.items()), key=lambda row: row[0])
-        args = (tenant, *columns(asked, 3), max_attempts, by.actor, by.note, traces.stored(current()))
+        args = (tenant, *columns(asked, 3), max_attempts, by.actor, by.note, traces.written(current()))
         try:
             rows = await self._executor.fetch(sql["redrive_notifications"], *args)
         except Locked:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
-from opentelemetry.trace import SpanContext
 
 from services.worker import measured, spans
 from services.worker.admission import Admission, Entry
@@ -31,7 +30,8 @@ from shared import suppression
 from shared.backoff import Backoff
 from shared.batching import GroupCommit
 from shared.clock import tick
-from shared.telemetry import metrics, traces
+from shared.telemetry import metrics
+from shared.telemetry.spans import Reference
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ class Running:
     answer: Answer | None = None
     recording: bool = False
     lost: bool = False
-    trace: SpanContext | None = None
+    trace: Reference | None = None
     """Its span."""
 
 
@@ -93,7 +93,7 @@ class Delivery:
     async def run(self, running: Running) -> None:
         """Raises nothing but CancelledError."""
         with spans.deliver(running.claim) as span:
-            running.trace = traces.context(span)
+            running.trace = span.reference
             verdict = await self._deliver(running)
             spans.judged(span, verdict, self.provider.name)
             if verdict is None:

@@ -13,13 +13,13 @@ from typing import Self, TypeVar
 from uuid import UUID
 
 import structlog
-from opentelemetry.trace import SpanContext
 
 from services.worker.claim import Claim, Held
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from services.worker.store import Record, Store
 from shared.batching import BadItem, GroupCommit
 from shared.telemetry import traces
+from shared.telemetry.spans import Reference
 
 log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ class Recording:
         self._closing.set()
         await self._stack.aclose()
 
-    async def record(self, claim: Claim, verdict: Verdict, *, trace: SpanContext | None = None) -> bool:
+    async def record(self, claim: Claim, verdict: Verdict, *, trace: Reference | None = None) -> bool:
         """Whether the claim was still ours. `trace` is the span of the attempt, where there was one.
 
         Raises BadItem, and whatever stands in the way when the process closes.

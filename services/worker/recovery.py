@@ -6,7 +6,6 @@ from typing import NamedTuple, Self
 from uuid import UUID
 
 import structlog
-from opentelemetry import trace
 
 from services.worker import measured, spans
 from services.worker.claim import ExpiredClaim
@@ -17,7 +16,8 @@ from shared.backoff import Backoff
 from shared.batching import BadItem
 from shared.errors import DatabaseUnavailable
 from shared.loop import Loop
-from shared.telemetry import metrics, traces
+from shared.telemetry import metrics
+from shared.telemetry.spans import Span
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ MAX_INTERVAL = 5.0
 class Decision(NamedTuple):
     claim: ExpiredClaim
     verdict: Verdict
-    span: trace.Span
+    span: Span
     """It ends when the decision stands. Of one that does not, nobody is told."""
 
 
@@ -91,7 +91,7 @@ class Recovery:
             return await self._decide([claim.notification_id])
         except BadItem as error:
             with spans.recover(claim) as span:
-                traces.fail(span, "unrecoverable")
+                span.fail("unrecoverable")
                 log.error("job.unrecoverable", exc_info=error, **_facts(claim))
             return 0
 
@@ -137,7 +137,7 @@ async def _write(store: Store, decisions: Sequence[Decision]) -> None:
     for claim, verdict, span in decisions:
         match verdict:
             case Ended():
-                ended.append(Record(claim, verdict, expired=True, trace=traces.context(span)))
+                ended.append(Record(claim, verdict, expired=True, trace=span.reference))
             case Later():
                 later.append(Record(claim, verdict, expired=True))
     if ended:

@@ -3,8 +3,7 @@
 from functools import cache
 from urllib.parse import urlsplit
 
-from opentelemetry import trace
-from opentelemetry.trace import INVALID_SPAN, SpanKind
+from opentelemetry.trace import SpanKind
 
 from services.worker.claim import Claim, ExpiredClaim
 from services.worker.measured import told_code
@@ -13,33 +12,34 @@ from services.worker.providers import Answer, Outcome
 from shared import suppression
 from shared.telemetry import traces
 from shared.telemetry.forms import Fact, Form
+from shared.telemetry.spans import NOBODYS, Span
 
 
-def deliver(claim: Claim) -> trace.Span:
+def deliver(claim: Claim) -> Span:
     """An attempt, below whoever asked for the notification where that was a moment ago. After a redrive it is linked to
     that, too.
     """
-    return _of(claim, _attempt(claim.channel)) if traces.on() else INVALID_SPAN
+    return _of(claim, _attempt(claim.channel)) if traces.on() else NOBODYS
 
 
-def recover(claim: ExpiredClaim) -> trace.Span:
+def recover(claim: ExpiredClaim) -> Span:
     """Likewise, in place of an attempt whose worker was lost, and its span with it."""
-    return _of(claim, _recovery(claim.channel)) if traces.on() else INVALID_SPAN
+    return _of(claim, _recovery(claim.channel)) if traces.on() else NOBODYS
 
 
-def _of(claim: Claim | ExpiredClaim, form: Form) -> trace.Span:
+def _of(claim: Claim | ExpiredClaim, form: Form) -> Span:
     parent, links = traces.origin(claim.trace_context, recent=claim.recent)
     if redrive := traces.restored(claim.last_trace_context):
         links = (*links, redrive)
     span = traces.start(form, parent=parent, links=links)
-    if span.is_recording():
-        span.set_attributes({"messaging.message.id": str(claim.notification_id), "notifyqueue.attempt": claim.number})
+    if span.recorded:
+        span.update({"messaging.message.id": str(claim.notification_id), "notifyqueue.attempt": claim.number})
     return span
 
 
-def judged(span: trace.Span, verdict: Verdict | None, provider: str = "") -> None:
+def judged(span: Span, verdict: Verdict | None, provider: str = "") -> None:
     """What came of an attempt. None: it waits, or is not ours any more. Without a provider the code is our own."""
-    if not span.is_recording() or verdict is None:
+    if not span.recorded or verdict is None:
         return
     match verdict:
         case Sent():
@@ -54,30 +54,30 @@ def judged(span: trace.Span, verdict: Verdict | None, provider: str = "") -> Non
             outcome, cause = "RELEASED", None
         case Later(code=code, kind=kind):
             outcome, cause = kind or "", _told(provider, code) or kind
-    span.set_attribute("notifyqueue.outcome", outcome)
+    span.set("notifyqueue.outcome", outcome)
     if cause is not None:
-        traces.fail(span, cause)
+        span.fail(cause)
 
 
-def call(form: Form) -> trace.Span:
+def call(form: Form) -> Span:
     """A request to a provider."""
-    return traces.below(form) if traces.on() else INVALID_SPAN
+    return traces.below(form) if traces.on() else NOBODYS
 
 
-def answered(span: trace.Span, outcome: Outcome, provider: str = "") -> None:
+def answered(span: Span, outcome: Outcome, provider: str = "") -> None:
     """Likewise."""
-    if span.is_recording() and outcome.answer is not Answer.ACCEPTED:
-        traces.fail(span, _told(provider, outcome.code) or outcome.answer)
+    if span.recorded and outcome.answer is not Answer.ACCEPTED:
+        span.fail(_told(provider, outcome.code) or outcome.answer)
 
 
 def _told(provider: str, code: str | None) -> str | None:
     return told_code(provider, code) if provider else code
 
 
-def replied(span: trace.Span, status: int) -> None:
-    span.set_attribute("http.response.status_code", status)
+def replied(span: Span, status: int) -> None:
+    span.set("http.response.status_code", status)
     if status >= 400:  # as a client sees it
-        traces.fail(span, str(status))
+        span.fail(str(status))
 
 
 @cache

@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import asyncpg
-from opentelemetry.trace import SpanContext
 
 from services.worker.claim import Claim, ExpiredClaim, Held
 from services.worker.outcome import Ended, Later, Sent, Verdict
@@ -17,6 +16,7 @@ from services.worker.shared_lane import LaneFacts, Probe
 from shared.clock import tick
 from shared.database import Database, Executor, Locked, Statements, columns
 from shared.telemetry import traces
+from shared.telemetry.spans import Reference
 
 sql = Statements("services.worker")
 
@@ -36,7 +36,7 @@ class Record(Generic[Kind]):
     verdict: Kind
     expired: bool = False
     """Its lease passed, and it is not its worker that writes this."""
-    trace: SpanContext | None = None
+    trace: Reference | None = None
     """The span of the attempt."""
 
 
@@ -101,7 +101,7 @@ class Store:
     async def mark_sent(self, records: Sequence[Record[Sent]]) -> set[UUID]:
         """Those that were ours, and that nobody else holds locked."""
         rows = [
-            (*_fence(record.held), record.verdict.provider_message_id, traces.stored(record.trace))
+            (*_fence(record.held), record.verdict.provider_message_id, traces.written(record.trace))
             for record in records
         ]
         return await self._fenced("mark_sent", rows, 4)
@@ -116,7 +116,7 @@ class Store:
                 record.verdict.kind,
                 record.expired,
                 record.verdict.suppresses,
-                traces.stored(record.trace),
+                traces.written(record.trace),
             )
             for record in records
         ]

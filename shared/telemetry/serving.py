@@ -21,10 +21,10 @@ async def traced(call: Call) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            span.set_attribute("rpc.status_code", call.code.name)
+            span.set("rpc.status_code", call.code.name)
             # UNIMPLEMENTED, too, as the conventions for RPC have it of a server's span.
             if call.fault or call.code is grpc.StatusCode.UNIMPLEMENTED:
-                traces.fail(span, call.code.name)
+                span.fail(call.code.name)
             span.end()  # before whoever ends it sees an exception
 
 

@@ -14,7 +14,6 @@ from opentelemetry.trace import SpanKind
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
 from services.worker.providers import Answer, Outcome
-from shared.telemetry import traces
 from tests.integration.conftest import StartScheduler, StartWorker
 from tests.integration.test_get_list_cancel import NOT_FOUND, STATUSES, refused
 from tests.notifications import Notifications
@@ -254,7 +253,7 @@ async def test_what_is_cancelled_after_a_redrive_hangs_on_that_call_or_where_nob
     )
     (call,) = [span for span in found.spans if span.form.kind is SpanKind.SERVER]
     assert {event["notification_id"]: event["trace_context"] for event in events} == {
-        traced: traces.stored(call.context),
+        traced: call.text,
         untraced: asked,
     }
 

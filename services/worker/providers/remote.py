@@ -68,7 +68,7 @@ class Remote(Provider):
         with spans.call(spans.rpc(DELIVER, self._settings.address)) as span:
             handover.begin()
             code, outcome = await self._call(request, (*self._metadata, *traces.headers(span).items()))
-            span.set_attribute("rpc.status_code", code)
+            span.set("rpc.status_code", code)
             spans.answered(span, outcome, self.name)
         return outcome
 

@@ -8,7 +8,7 @@ MUTATIONS = (
     Mutation(
         "the span that is stored with what is accepted",
         "services/scheduler/store.py",
-        {"spans = [traces.stored(candidate.trace) for candidate in candidates]": "spans = [None for _ in candidates]"},
+        {"spans = [traces.written(candidate.trace) for candidate in candidates]": "spans = [None for _ in candidates]"},
         ["tests/integration/test_accept.py::test_the_span_that_asked_is_stored_with_what_was_accepted"],
     ),
     Mutation(
@@ -25,8 +25,8 @@ MUTATIONS = (
     ),
     Mutation(
         "that nobody is told of what hangs on a span that was not made",
-        "shared/telemetry/spans.py",
-        {"parent.trace_id, parent.trace_flags, parent": "parent.trace_id, BEGUN, parent"},
+        "shared/telemetry/tracer.py",
+        {"parent.rest, parent.sampled": "SAMPLED, True"},
         [f"{TRACES}::test_below_one_that_is_not_made_none_is"],
     ),
     Mutation(
