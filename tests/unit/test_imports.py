@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Coroutine, Mapping, Set
+from collections.abc import Coroutine, Mapping, Sequence, Set
 from pathlib import Path
 
 import pytest
 
+from notifyqueue import cli
+from notifyqueue.cli import app
 from shared import process
 from shared.settings import ProcessSettings
 
@@ -95,7 +97,6 @@ def test_what_is_loaded_is_looked_through_no_more_and_all_else_is_collected(
         """Is not come to."""
 
     monkeypatch.setattr(asyncio, "run", run)
-    threshold = gc.get_threshold()
     thresholds = gc.get_threshold()
     gc.disable()  # as the processes do while they import
     try:
@@ -104,5 +105,27 @@ def test_what_is_loaded_is_looked_through_no_more_and_all_else_is_collected(
         gc.enable()
         gc.unfreeze()
         gc.set_threshold(*thresholds)
-        gc.set_threshold(*threshold)
     assert seen == [(True, True)]
+
+
+def test_a_command_looks_through_what_it_has_imported_neither_while_it_runs_nor_at_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def run(_: Sequence[str]) -> int:
+        seen.append((gc.get_threshold()[0], gc.get_freeze_count()))
+        return 7
+
+    monkeypatch.setattr(app, "run", run)
+    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")
+    thresholds = gc.get_threshold()
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 7
+        assert gc.get_freeze_count() > 10_000
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+    assert seen == [(cli.GARBAGE, 0)]
