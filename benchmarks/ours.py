@@ -21,7 +21,8 @@ from services.worker.__main__ import compose
 from services.worker.providers import Answer, Handover, Message, Outcome
 from services.worker.providers.smtp import Smtp, SmtpSettings, Tls
 from services.worker.settings import Settings
-from shared.process import Process, settle
+from shared.process import Process
+from shared.starting import settle
 
 SECRET = "a secret key of a benchmark, 32 characters"
 ADDRESS = "127.0.0.1:20051"

@@ -5,6 +5,11 @@ import signal
 import sys
 from contextlib import AsyncExitStack
 
+if __name__ == "__main__":
+    from shared import starting
+
+    starting.begin()
+
 import structlog
 from pydantic import ValidationError
 
@@ -20,6 +25,7 @@ from sandbox.store import Store
 from sandbox.twilio import Twilio
 from sandbox.viewer import Viewer
 from shared import logs
+from shared.starting import settle
 
 log = structlog.get_logger()
 
@@ -61,6 +67,7 @@ def main() -> None:
         for fault in error.errors(include_input=False):
             print(f"{PREFIX}{str(fault['loc'][0]).upper()}: {fault['msg']}", file=sys.stderr)
         sys.exit(EX_CONFIG)
+    settle()
     asyncio.run(run(settings))
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from sandbox import resend, service_account, twilio
+from sandbox import accounts, service_account
 from sandbox.postgres import HOST, is_free
 from shared.access import Role
 from shared.api_keys import ApiKey
@@ -81,6 +81,8 @@ class Plan:
                 "SANDBOX_DATABASE_URL": self.urls[name],
                 "SANDBOX_SMTP_PORT": str(self.ports["smtp"]),
                 "SANDBOX_HTTP_PORT": str(self.ports["sandbox"]),
+                # Of its receiver, which is to verify what the dispatcher signs.
+                "SANDBOX_WEBHOOK_SECRET": self.webhook_secret,
                 "SANDBOX_FCM_CREDENTIALS_FILE": str(self.service_account),
             }
         common = {
@@ -101,15 +103,15 @@ class Plan:
                 "SMTP_TLS": "none",
                 "SMTP_SENDER": SENDER,
                 "SMS_PROVIDER": "twilio",
-                "TWILIO_ACCOUNT_SID": twilio.ACCOUNT_SID,
-                "TWILIO_AUTH_TOKEN": twilio.AUTH_TOKEN,
+                "TWILIO_ACCOUNT_SID": accounts.TWILIO_SID,
+                "TWILIO_AUTH_TOKEN": accounts.TWILIO_TOKEN,
                 "TWILIO_SENDER": "+15005550006",
                 "TWILIO_URL": f"{self.sandbox_url}/twilio",
                 "PUSH_PROVIDER": "fcm",
                 "FCM_CREDENTIALS_FILE": str(self.service_account),
                 "FCM_URL": f"{self.sandbox_url}/fcm",
                 # For whoever chooses another: EMAIL_PROVIDER=resend, or mock on any lane.
-                "RESEND_API_KEY": resend.API_KEY,
+                "RESEND_API_KEY": accounts.RESEND_KEY,
                 "RESEND_SENDER": SENDER,
                 "RESEND_URL": f"{self.sandbox_url}/resend",
                 "MOCK_URL": self.sandbox_url,

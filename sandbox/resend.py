@@ -14,13 +14,13 @@ from uuid import uuid4
 from aiohttp import web
 from pydantic import BaseModel, Field, ValidationError
 
-from sandbox import scripts
+from sandbox import accounts, scripts
 from sandbox.scripts import ACCEPT, Action, Kind
 from sandbox.server import RETRY_AFTER, answer, play
 from sandbox.store import Mail, Store
 
 SERVER = "resend"
-API_KEY = "re_sandbox"
+API_KEY = accounts.RESEND_KEY
 MAX_KEY = 256
 
 ERRORS = {

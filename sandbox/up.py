@@ -15,15 +15,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import aiohttp
+if __name__ == "__main__":
+    from shared import starting
+
+    starting.begin()
+
 import asyncpg
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sandbox.page import page
-from sandbox.plan import NO_SETTINGS, RECEIVER, Plan, Settings, make_plan
-from sandbox.postgres import Postgres, PostgresError, folder_for
+from sandbox.plan import NO_SETTINGS, Plan, Settings, make_plan
+from sandbox.postgres import HOST, Postgres, PostgresError, folder_for
 from shared.migrations import MigrationError
+from shared.starting import settle
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT = 60.0
@@ -56,6 +61,7 @@ def main() -> int:
     """Exits with 0 after Ctrl-C, and with 1 and the reason when something would not run."""
     # A child here becomes another program at once. What grpc does between the two has ended some of them.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    settle()
     parser = argparse.ArgumentParser(prog="python -m sandbox.up", description="Everything on this machine.")
     parser.add_argument("--state", type=Path, help="the folder it keeps (default: .local)")
     chosen: Path | None = parser.parse_args().state
@@ -183,8 +189,8 @@ async def _become_ready(plan: Plan) -> None:
     """Until every service says that it is. Raises NotUp."""
     try:
         async with asyncio.timeout(START_TIMEOUT):
-            await _register_secret(plan)
-            await asyncio.gather(*(_serving(plan.address(name), service) for name, service in SERVICES.items()))
+            serving = (_serving(plan.address(name), service) for name, service in SERVICES.items())
+            await asyncio.gather(_listening(plan.ports["sandbox"]), *serving)
     except TimeoutError:
         raise NotUp(f"not ready within {START_TIMEOUT:.0f} s; see {plan.state}/*.log") from None
 
@@ -198,16 +204,14 @@ async def _serving(address: str, service: str) -> None:
                 return
 
 
-async def _register_secret(plan: Plan) -> None:
-    """Tells the sandbox's receiver how to verify what the dispatcher signs."""
-    url = f"{plan.sandbox_url}/webhooks/{RECEIVER}/secret"
-    async with aiohttp.ClientSession() as session:
-        while True:
-            with suppress(aiohttp.ClientConnectionError):
-                async with session.put(url, json={"secret": plan.webhook_secret}) as answer:
-                    answer.raise_for_status()
-                    return
-            await asyncio.sleep(0.1)
+async def _listening(port: int) -> None:
+    """It is the last that the sandbox does of its start."""
+    while True:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection(HOST, port)
+            writer.close()
+            return
+        await asyncio.sleep(0.1)
 
 
 def write_place(plan: Plan, processes: dict[str, asyncio.subprocess.Process]) -> None:

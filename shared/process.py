@@ -4,7 +4,6 @@ Leaving the stack is the drain: not ready, then whatever was entered last, down 
 """
 
 import asyncio
-import gc
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from shared.migrations import latest_version
 from shared.readiness import Readiness
 from shared.server import Health, HealthServer, Server, Service
 from shared.settings import ProcessSettings, SettingsInvalid, load
+from shared.starting import settle
 from shared.store import Store
 from shared.telemetry import metrics, traces
 from shared.telemetry.serving import traced
@@ -29,7 +29,6 @@ log = structlog.get_logger()
 
 AnySettings = TypeVar("AnySettings", bound=ProcessSettings)
 
-GARBAGE = 10_000  # objects that are made, and not given back, before any is looked at
 EX_CONFIG = 78  # sysexits.h: something was found in an unconfigured or misconfigured state
 
 
@@ -134,12 +133,3 @@ async def _run(name: str, settings: AnySettings, start: Callable[["Process", Any
         await stop.wait()
         log.info("process.stopping")
     log.info("process.stopped")
-
-
-def settle() -> None:
-    """To be called once all is loaded. It stays, so the collector of cycles need not look through it again and again,
-    nor after every few hundred objects: that was a fifth of what a busy worker did.
-    """
-    gc.freeze()
-    gc.set_threshold(GARBAGE)
-    gc.enable()

@@ -10,7 +10,12 @@ if __name__ == "__main__":
     # A child here becomes another program at once. What grpc does between the two has ended some of them.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
+        from shared import starting
+
+        starting.begin()
         from sandbox.demo.run import main
+
+        starting.settle()
 
         sys.exit(main())
     except KeyboardInterrupt:

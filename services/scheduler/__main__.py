@@ -1,12 +1,13 @@
 """The scheduler process: `python -m services.scheduler`."""
 
 import asyncio
-import gc
 from datetime import timedelta
 from functools import partial
 
 if __name__ == "__main__":
-    gc.disable()  # until `run`: what is imported stays, and to look through it while it grows is a sixth of a start
+    from shared import starting
+
+    starting.begin()  # until `run`
 
 from services.scheduler import changes, redrives, rpc, rpc_recipients, rpc_templates
 from services.scheduler.accept import Accept

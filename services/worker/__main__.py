@@ -1,13 +1,14 @@
 """The worker process: `python -m services.worker`."""
 
 import asyncio
-import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 if __name__ == "__main__":
-    gc.disable()  # until `run`: what is imported stays, and to look through it while it grows is a sixth of a start
+    from shared import starting
+
+    starting.begin()  # until `run`
 
 import structlog
 

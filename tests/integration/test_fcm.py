@@ -289,6 +289,12 @@ async def test_credentials_that_are_none_are_told_without_a_word_of_them(text: s
     assert "mk-" not in str(refused.value)
 
 
+async def test_a_key_is_read_once_by_a_start_that_asks_twice() -> None:
+    assert ServiceAccount.parse(ACCOUNT).signer is ServiceAccount.parse(ACCOUNT).signer
+    other = ServiceAccount.parse(service_account.make("https://127.0.0.1/token"))
+    assert other.signer.sign(b"text") != ServiceAccount.parse(ACCOUNT).signer.sign(b"text")
+
+
 async def test_no_secret_is_shown() -> None:
     shown = repr(settings("http://127.0.0.1"))
     assert "PRIVATE KEY" not in shown

@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Coroutine, Mapping, Set
+from collections.abc import Coroutine, Mapping, Sequence, Set
 from pathlib import Path
 
 import pytest
 
+from notifyqueue import cli
+from notifyqueue.cli import app
 from shared import process
 from shared.settings import ProcessSettings
 
@@ -18,20 +20,28 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
 # One process for all, in this order: each loads nothing that one after it must not.
 STARTS = """
-import asyncio, json, sys, uuid
+import asyncio, gc, json, runpy, sys, uuid
 
 loaded = {}
+
+def started(module):
+    # As a program, until it sees that it has no settings.
+    gc.enable()
+    try:
+        runpy.run_module(module, run_name="__main__")
+    except SystemExit as ended:
+        assert (ended.code, gc.isenabled()) == (78, False)
+    return list(sys.modules)
 
 from notifyqueue.cli.app import application
 application(["send", "--json"])
 loaded["the command line"] = list(sys.modules)
 
-import services.scheduler.__main__
-loaded["the scheduler"] = list(sys.modules)
+loaded["the scheduler"] = started("services.scheduler")
+loaded["a worker"] = started("services.worker")
 
-from services.worker.__main__ import choose_providers
+from services.worker.providers.catalogue import choose_providers
 from services.worker.settings import Settings
-loaded["a worker"] = list(sys.modules)
 
 choose_providers(
     Settings(
@@ -43,7 +53,10 @@ choose_providers(
 )
 loaded["a worker that sends mail"] = list(sys.modules)
 
-import services.dispatcher.__main__
+import sandbox.up
+loaded["make up"] = list(sys.modules)
+
+started("services.dispatcher")
 from shared import telemetry
 
 async def start():
@@ -51,17 +64,21 @@ async def start():
         loaded["the dispatcher"] = list(sys.modules)
 
 asyncio.run(start())
+loaded["the sandbox"] = started("sandbox")
 print(json.dumps(loaded))
 """
 
+DRAWING = {"rich"}  # which structlog loads wherever it is
 TELEMETRY = {"opentelemetry.sdk", "opentelemetry.exporter", "opentelemetry.proto", "prometheus_client"}
-OF_SOME = TELEMETRY | {"google.auth", "cryptography.x509"}  # who traces, who pushes, who shows a certificate
+OF_SOME = DRAWING | TELEMETRY | {"google.auth", "cryptography.x509"}  # who traces, who pushes, who shows a certificate
 UNASKED: Mapping[str, Set[str]] = {
     "the command line": {"rich", "opentelemetry", "notifyqueue.cli.batch", "notifyqueue.v1.worker_pb2"},
     "the scheduler": OF_SOME | {"aiohttp"},
     "a worker": OF_SOME | {"aiohttp", "aiosmtplib"},
     "a worker that sends mail": OF_SOME | {"aiohttp"},
+    "make up": DRAWING | TELEMETRY | {"aiohttp"},
     "the dispatcher": OF_SOME,
+    "the sandbox": DRAWING | TELEMETRY,
 }
 
 
@@ -95,7 +112,6 @@ def test_what_is_loaded_is_looked_through_no_more_and_all_else_is_collected(
         """Is not come to."""
 
     monkeypatch.setattr(asyncio, "run", run)
-    threshold = gc.get_threshold()
     thresholds = gc.get_threshold()
     gc.disable()  # as the processes do while they import
     try:
@@ -104,5 +120,27 @@ def test_what_is_loaded_is_looked_through_no_more_and_all_else_is_collected(
         gc.enable()
         gc.unfreeze()
         gc.set_threshold(*thresholds)
-        gc.set_threshold(*threshold)
     assert seen == [(True, True)]
+
+
+def test_a_command_looks_through_what_it_has_imported_neither_while_it_runs_nor_at_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def run(_: Sequence[str]) -> int:
+        seen.append((gc.get_threshold()[0], gc.get_freeze_count()))
+        return 7
+
+    monkeypatch.setattr(app, "run", run)
+    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")
+    thresholds = gc.get_threshold()
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 7
+        assert gc.get_freeze_count() > 10_000
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+    assert seen == [(cli.GARBAGE, 0)]
