@@ -31,10 +31,8 @@ def _of(claim: Claim | ExpiredClaim, form: Form) -> Span:
     parent, links = traces.origin(claim.trace_context, recent=claim.recent)
     if redrive := traces.restored(claim.last_trace_context):
         links = (*links, redrive)
-    span = traces.start(form, parent=parent, links=links)
-    if span.recorded:
-        span.update({"messaging.message.id": str(claim.notification_id), "notifyqueue.attempt": claim.number})
-    return span
+    facts: dict[str, Fact] = {"messaging.message.id": str(claim.notification_id), "notifyqueue.attempt": claim.number}
+    return traces.start(form, parent=parent, links=links, facts=facts)
 
 
 def judged(span: Span, verdict: Verdict | None, provider: str = "") -> None:
@@ -61,7 +59,7 @@ def judged(span: Span, verdict: Verdict | None, provider: str = "") -> None:
 
 def call(form: Form) -> Span:
     """A request to a provider."""
-    return traces.below(form) if traces.on() else NOBODYS
+    return traces.below(form)
 
 
 def answered(span: Span, outcome: Outcome, provider: str = "") -> None:

@@ -32,12 +32,12 @@ class Drops:
         self._untaken = 0
         self._told = 0
 
-    def ended(self, *, kept: bool) -> None:
-        """One, where spans end. Not kept: there was no room for it, or for an older one."""
-        self._ended += 1
-        if not kept:
-            self._unkept += 1
-            metrics.DROPPED.add(1, "QUEUE_FULL")
+    def ended(self, count: int, *, unkept: int) -> None:
+        """Where spans end. Not kept: there was no room for them, or for older ones."""
+        self._ended += count
+        if unkept:
+            self._unkept += unkept
+            metrics.DROPPED.add(unkept, "QUEUE_FULL")
 
     def exported(self, count: int, *, taken: bool) -> None:
         """Where they are exported."""
@@ -100,6 +100,7 @@ class Queue(BatchSpanProcessor):
         self.exporter = exporter
         self.drops = exporter.drops
         self._waiting = self._batch_processor._queue
+        self.size = self._batch_processor._max_queue_size
         self._ended: list[Recorded] = []
         self._loop = asyncio.get_running_loop()
 
@@ -114,6 +115,9 @@ class Queue(BatchSpanProcessor):
     def flush(self) -> None:
         """What has ended waits to be exported from now on."""
         spans, self._ended = self._ended, []
-        for span in spans:
-            self.drops.ended(kept=len(self._waiting) != self._waiting.maxlen)
-            self._batch_processor.emit(self.exporter.prepared(span))
+        room = self.size - len(self._waiting)
+        self.drops.ended(len(spans), unkept=max(0, len(spans) - room))
+        prepared = [self.exporter.prepared(span) for span in spans]
+        self._waiting.extendleft(prepared[:-1])
+        for last in prepared[-1:]:
+            self._batch_processor.emit(last)  # which wakes whoever exports

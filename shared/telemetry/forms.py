@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from opentelemetry.trace import SpanKind
 
 Fact = str | int | bool
+NO_FACTS: Mapping[str, Fact] = {}
 
 
 @dataclass(frozen=True, eq=False, slots=True)

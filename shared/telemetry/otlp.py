@@ -82,7 +82,7 @@ def request(whose: Whose, entries: Sequence[bytes]) -> bytes:
 
 
 def whose(about: Resource) -> Whose:
-    span = Recorded(b"1" * 16, b"1" * 8, "-01", Form("", SpanKind.INTERNAL, {}), None, (), id)
+    span = Recorded(b"1" * 16, b"1" * 8, "-01", Form("", SpanKind.INTERNAL, {}), None, (), {}, id)
     found = encode_spans([readable(span, about)]).resource_spans[0]
     scope = found.scope_spans[0]
     scope.ClearField("spans")

@@ -124,6 +124,7 @@ class Recorded(Unsampled):
         form: Form,
         parent: Reference | None,
         links: Sequence[Reference],
+        facts: dict[str, Fact],
         told: "Callable[[Recorded], object]",
     ) -> None:
         """`told` is called at its end."""
@@ -133,7 +134,7 @@ class Recorded(Unsampled):
         self.form = form
         self.parent = parent
         self.links = links
-        self.facts: dict[str, Fact] = {}
+        self.facts = facts
         self.failed = False
         self.end_time = 0
         self._told = told

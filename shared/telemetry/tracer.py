@@ -1,6 +1,6 @@
 """What the SDK of OpenTelemetry has to say of spans: which are made, what their ids are, how others have them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Decision, ParentBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags, TraceState
 
-from shared.telemetry.forms import Form
+from shared.telemetry.forms import NO_FACTS, Fact, Form
 from shared.telemetry.spans import Recorded, Reference, Unsampled
 
 SCOPE = InstrumentationScope("notifyqueue", schema_url="https://opentelemetry.io/schemas/1.45.0")
@@ -32,7 +32,12 @@ class Tracer:
         self._ids = provider.id_generator
 
     def start(
-        self, form: Form, *, parent: Reference | None = None, links: Sequence[Reference] = ()
+        self,
+        form: Form,
+        *,
+        parent: Reference | None = None,
+        links: Sequence[Reference] = (),
+        facts: Mapping[str, Fact] = NO_FACTS,
     ) -> Recorded | Unsampled:
         """A span below its parent, or the first of a trace. What is only linked to where it comes from is sampled where
         that was, if the sampler would ask a parent.
@@ -49,7 +54,7 @@ class Tracer:
             rest = SAMPLED if sampled else UNSAMPLED
         if not sampled:
             return Unsampled(trace_id, span_id, rest)
-        return Recorded(trace_id, span_id, rest, form, parent, links, self.told)
+        return Recorded(trace_id, span_id, rest, form, parent, links, {**facts}, self.told)
 
     def _samples(self, form: Form, trace_id: bytes, parent: Reference | None) -> bool:
         if self._begins_all and not parent:

@@ -20,7 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from shared.loop import Loop
 from shared.telemetry.environment import CONSOLE, OTLP, exporters
-from shared.telemetry.forms import Fact, Form
+from shared.telemetry.forms import NO_FACTS, Fact, Form
 from shared.telemetry.spans import NOBODYS, Recorded, Reference, Span, current
 
 if TYPE_CHECKING:
@@ -150,9 +150,15 @@ async def _shut_down(queues: "Iterable[Queue]") -> None:
 # --- spans
 
 
-def start(form: Form, *, parent: Reference | None = None, links: Sequence[Reference] = ()) -> Span:
+def start(
+    form: Form,
+    *,
+    parent: Reference | None = None,
+    links: Sequence[Reference] = (),
+    facts: Mapping[str, Fact] = NO_FACTS,
+) -> Span:
     """A span below its parent, or the first of a trace; to be entered, or ended. Nothing where nobody listens."""
-    return _tracer.start(form, parent=parent, links=links) if _tracer else NOBODYS
+    return _tracer.start(form, parent=parent, links=links, facts=facts) if _tracer else NOBODYS
 
 
 def below(form: Form) -> Span:
@@ -226,6 +232,5 @@ def group(name: str, operation: str, table: str, causes: Iterable[Reference | No
     asked = list(causes)
     if len(asked) == 1:
         return _tracer.start(form, parent=asked[0])
-    span = _tracer.start(form, links=[cause for cause in asked if cause])
-    span.set("db.operation.batch.size", len(asked))
-    return span
+    links = [cause for cause in asked if cause]
+    return _tracer.start(form, links=links, facts={"db.operation.batch.size": len(asked)})
