@@ -29,7 +29,7 @@ def recover(claim: ExpiredClaim) -> Span:
 
 def _of(claim: Claim | ExpiredClaim, form: Form) -> Span:
     parent, links = traces.origin(claim.trace_context, recent=claim.recent)
-    if redrive := traces.restored(claim.last_trace_context):
+    if claim.last_trace_context and (redrive := traces.restored(claim.last_trace_context)):
         links = (*links, redrive)
     facts: dict[str, Fact] = {"messaging.message.id": str(claim.notification_id), "notifyqueue.attempt": claim.number}
     return traces.start(form, parent=parent, links=links, facts=facts)

@@ -3,8 +3,8 @@ at the end.
 """
 
 import asyncio
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -64,13 +64,11 @@ class Drops:
 class Counting(SpanExporter):
     """What an exporter of the library does, counted."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, prepare: Callable[[Recorded], Any], **settings: Any) -> None:
+        """`prepare` gives a span the form in which it waits to be exported."""
         super().__init__(**settings)
+        self.prepare = prepare
         self.drops = Drops()
-
-    @abstractmethod
-    def prepared(self, span: Recorded) -> Any:
-        """A span as it waits to be exported."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = SpanExportResult.FAILURE
@@ -85,11 +83,7 @@ class Console(Counting, ConsoleSpanExporter):
     """Lines on standard output."""
 
     def __init__(self, about: Resource) -> None:
-        super().__init__(formatter=lambda span: f"{span.to_json(indent=None)}\n")
-        self._about = about
-
-    def prepared(self, span: Recorded) -> ReadableSpan:
-        return readable(span, self._about)
+        super().__init__(partial(readable, resource=about), formatter=lambda span: f"{span.to_json(indent=None)}\n")
 
 
 class Queue(BatchSpanProcessor):
@@ -117,7 +111,7 @@ class Queue(BatchSpanProcessor):
         spans, self._ended = self._ended, []
         room = self.size - len(self._waiting)
         self.drops.ended(len(spans), unkept=max(0, len(spans) - room))
-        prepared = [self.exporter.prepared(span) for span in spans]
+        prepared = [*map(self.exporter.prepare, spans)]
         self._waiting.extendleft(prepared[:-1])
         for last in prepared[-1:]:
             self._batch_processor.emit(last)  # which wakes whoever exports

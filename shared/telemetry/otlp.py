@@ -44,11 +44,8 @@ class Exporter(Counting, OTLPSpanExporter):
     _left = False
 
     def __init__(self, about: Resource) -> None:
-        super().__init__()
+        super().__init__(entry)
         self._whose = whose(about)
-
-    def prepared(self, span: Recorded) -> bytes:
-        return entry(span)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
         """May be called twice: by whoever has waited long enough, and by the processor."""
@@ -105,7 +102,8 @@ def entry(span: Recorded) -> bytes:
         ]
     if span.failed or span.links or span.state:
         parts.append(_rare(span))
-    return _field(b"\x12", b"".join(parts))
+    content = b"".join(parts)
+    return _before_field(b"\x12", len(content)) + content
 
 
 @lru_cache(maxsize=1024)
