@@ -326,6 +326,21 @@ async def test_a_collector_that_says_nothing_holds_up_nobody_and_what_there_is_n
     assert traces.start(FORM) is NOBODYS
 
 
+async def test_what_ends_last_is_told_before_its_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    def request(_: otlp.Whose, entries: Sequence[bytes]) -> bytes:
+        asked.extend(entries)
+        return b""
+
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    monkeypatch.setattr(otlp, "request", request)
+    monkeypatch.setattr(traces, "FLUSH", 0.2)
+    async with telemetry.configured("test", uuid4()):
+        traces.start(FORM).end()
+    assert len(asked) == 1
+
+
 async def test_what_a_caller_calls_a_trace_makes_no_line_of_the_library(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
