@@ -99,7 +99,6 @@ async def test_an_hour_off_what_is_due_leased_limited_and_over_stays_right(
         )
         past = await caller.schedule("past", "past@example.com", due_time=at(now - timedelta(hours=23, minutes=30)))
         soon = await caller.schedule("soon", "soon@example.com", delay=Duration(seconds=1))
-        held = await caller.schedule("held", HELD)
         limited = [await caller.schedule(f"limited-{number}", LIMITED) for number in range(4)]
         assert await caller.refused("long past", due_time=at(now - timedelta(hours=24, minutes=30)))
         assert await caller.refused("far", due_time=at(now + timedelta(days=365, minutes=30)))
@@ -109,6 +108,7 @@ async def test_an_hour_off_what_is_due_leased_limited_and_over_stays_right(
         await eventually(lambda: all_in(notifications, sent, "SENT"), within=60)
         await eventually(lambda: all_in(notifications, {over}, "EXPIRED"))
         await eventually(lambda: is_waiting(notifications, 2))
+        held = await caller.schedule("held", HELD)
         await eventually(lambda: held in ledger.requests)
         # By now the sweeps have been at all of them.
         assert await notifications.status(leased) == "PROCESSING"
