@@ -13,6 +13,7 @@ if __name__ == "__main__":
 import structlog
 from pydantic import ValidationError
 
+from sandbox import accounts
 from sandbox.fcm import Fcm
 from sandbox.inbox import Inbox
 from sandbox.mailbox import Mailbox
@@ -29,7 +30,6 @@ from shared.starting import settle
 
 log = structlog.get_logger()
 
-RECEIVER = "up"
 EX_CONFIG = 78  # sysexits.h: something was found in an unconfigured or misconfigured state
 
 
@@ -37,7 +37,7 @@ async def start(settings: Settings, stack: AsyncExitStack) -> tuple[Mailbox, Htt
     """Enters everything on the stack; a further server is a further line."""
     store = await stack.enter_async_context(Store(settings.database_url.get_secret_value()))
     if settings.webhook_secret:
-        await store.put_webhook_secret(RECEIVER, settings.webhook_secret.get_secret_value())
+        await store.put_webhook_secret(accounts.RECEIVER, settings.webhook_secret.get_secret_value())
     host = str(settings.listen_host)
     mailbox = await stack.enter_async_context(Mailbox(store, settings.smtp_port, host))
     mock = MockProvider(store, settings.mock_transient_rate)

@@ -22,7 +22,6 @@ from shared.owner.keys import create_key
 from shared.roles import SERVICES, create_login, create_roles
 from shared.store import Store
 
-RECEIVER = "up"
 SENDER = "Notify Queue <notifyqueue@example.com>"
 TENANT = "default"
 
@@ -72,7 +71,7 @@ class Plan:
 
     @property
     def receiver_url(self) -> str:
-        return f"{self.sandbox_url}/webhooks/{RECEIVER}"
+        return f"{self.sandbox_url}/webhooks/{accounts.RECEIVER}"
 
     def environment(self, name: str) -> dict[str, str]:
         """The settings of one process, and no other's."""

@@ -17,7 +17,7 @@ def begin() -> None:
 
 def settle() -> None:
     """To be called once all is loaded. It stays, so the collector of cycles need not look through it again and again,
-    nor after every few hundred objects, nor at the end: that was a fifth of what a busy worker did.
+    nor after every few hundred objects: that was a fifth of what a busy worker did. Nor at the end.
     """
     gc.freeze()
     gc.set_threshold(GARBAGE)

@@ -33,7 +33,7 @@ class Drops:
         self._told = 0
 
     def ended(self, count: int, *, unkept: int) -> None:
-        """Where spans end. Not kept: there was no room for them, or for older ones."""
+        """Where spans end. Not kept: there was no room for them, or for older ones, or they had no form to wait in."""
         self._ended += count
         if unkept:
             self._unkept += unkept
@@ -103,15 +103,27 @@ class Queue(BatchSpanProcessor):
         three times as long.
         """
         if not self._ended:
+            if self._loop.is_closed():
+                return  # as of what is only finalised then
             self._loop.call_later(GATHERED, self.flush)
         self._ended.append(span)
 
     def flush(self) -> None:
         """What has ended waits to be exported from now on."""
         spans, self._ended = self._ended, []
+        prepared = self._prepared(spans)
         room = self.size - len(self._waiting)
-        self.drops.ended(len(spans), unkept=max(0, len(spans) - room))
-        prepared = [*map(self.exporter.prepare, spans)]
+        self.drops.ended(len(spans), unkept=len(spans) - min(len(prepared), room))
         self._waiting.extendleft(prepared[:-1])
         for last in prepared[-1:]:
             self._batch_processor.emit(last)  # which wakes whoever exports
+
+    def _prepared(self, spans: Sequence[Recorded]) -> Sequence[Any]:
+        """Without those that cannot be: they take no other with them."""
+        found = []
+        for span in spans:
+            try:
+                found.append(self.exporter.prepare(span))
+            except Exception as error:
+                log.error("traces.unusable", exc_info=error)
+        return found

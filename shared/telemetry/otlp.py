@@ -93,7 +93,7 @@ def entry(span: Recorded) -> bytes:
     parent = span.parent
     own = (
         *(b"\x0a\x10", span.trace_id, b"\x12\x08", span.span_id, b"\x39", span.start_time, b"\x41", span.end_time),
-        *(b"\x85\x01", _flags(span.rest, parent is not None and parent.remote)),
+        *(b"\x85\x01", _flags(span.rest[:3], parent is not None and parent.remote)),
     )
     parts = [BELOW.pack(*own, b"\x22\x08", parent.span_id) if parent else FIRST.pack(*own), _blank(span.form)]
     if span.facts:
@@ -150,7 +150,7 @@ def _rare(span: Recorded) -> bytes:
 
 
 def _link(to: Reference) -> bytes:
-    return LINK.pack(b"\x6a\x21\x0a\x10", to.trace_id, b"\x12\x08", to.span_id, b"\x35", _flags(to.rest, to.remote))
+    return LINK.pack(b"\x6a\x21\x0a\x10", to.trace_id, b"\x12\x08", to.span_id, b"\x35", _flags(to.rest[:3], to.remote))
 
 
 def _field(tag: bytes, content: bytes) -> bytes:

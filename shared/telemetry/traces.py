@@ -46,7 +46,7 @@ HEADERS = ("traceparent", "tracestate")
 LONGEST_STATE = 512
 
 _W3C = TraceContextTextMapPropagator()
-_WRITTEN = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}( .+)?").fullmatch
+_WRITTEN = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}( [!-~][ -~]{0,511})?").fullmatch
 _tracer: "Tracer | None" = None
 
 
@@ -99,6 +99,7 @@ async def exported(about: "Resource") -> AsyncIterator[None]:
     finally:
         await _shut_down(queues)
         for queue in queues:
+            queue.flush()
             queue.drops.tell_last()
 
 

@@ -13,7 +13,8 @@ import grpc.aio
 import pytest
 
 from notifyqueue.v1 import notification_pb2, scheduler_pb2, scheduler_pb2_grpc
-from sandbox.plan import RECEIVER, Plan, make_plan
+from sandbox.accounts import RECEIVER
+from sandbox.plan import Plan, make_plan
 from sandbox.postgres import Postgres
 from tests.ports import ports
 from tests.processes import SERVING, Running, health, ready, running

@@ -68,6 +68,9 @@ def test_what_goes_out_is_what_the_librarys_own_encoder_makes_of_it(
     whose, entries = otlp.whose(ABOUT), [otlp.entry(span) for span in reversed(found.spans)]
     ours = ExportTraceServiceRequest.FromString(otlp.request(whose, entries))
     theirs = encode_spans(found.readable()[::-1])
+    outer, inner = ours.resource_spans[0].scope_spans[0].spans
+    assert (outer.flags & otlp.REMOTE, inner.flags & otlp.REMOTE) == (otlp.REMOTE if parent else otlp.KNOWN, otlp.KNOWN)
+    assert {link.flags & otlp.REMOTE for link in outer.links} <= {otlp.REMOTE}
     for request in (ours, theirs):
         for one in request.resource_spans[0].scope_spans[0].spans:
             one.flags &= ~0xFF  # of W3C, which the library leaves out
@@ -213,6 +216,12 @@ def test_a_state_longer_than_the_standard_asks_to_pass_on_is_dropped(length: int
     assert found == (f"{parent} {entries}" if kept else parent)
 
 
+@pytest.mark.parametrize("state", ["a=b\r\nX: y", "a=b é", " ", "a=" + "x" * 511])
+def test_what_no_header_takes_is_not_restored(state: str) -> None:
+    with told():
+        assert traces.restored(f"{context().text} {state}") is None
+
+
 @pytest.mark.parametrize("text", [None, "", "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "ff-x-y-01"])
 def test_what_is_no_span_is_none(text: str | None) -> None:
     with told():
@@ -304,6 +313,9 @@ def test_who_tells_it_is_named_as_the_standard_has_it(monkeypatch: pytest.Monkey
 async def test_a_collector_that_says_nothing_holds_up_nobody_and_what_there_is_no_room_for_is_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def unkept() -> float:
+        return metrics.DROPPED.values().get(("QUEUE_FULL",), 0)
+
     waits: list[str] = []
     for module in (traces, readers):
         monkeypatch.setattr(module, "FLUSH", 0.2)  # and the library's own patience is ten seconds a batch
@@ -313,11 +325,14 @@ async def test_a_collector_that_says_nothing_holds_up_nobody_and_what_there_is_n
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         with capture_logs() as logged:
             async with telemetry.configured("test", uuid4()):
-                for _ in range(5_000):  # more than it keeps
+                for _ in range(1_500):  # more than it keeps
                     traces.start(FORM).end()
-                await eventually(lambda: bool(metrics.DROPPED.values()))
-                unkept = metrics.DROPPED.values()["QUEUE_FULL",]
-    assert 5_000 - 1024 - 512 <= unkept <= 5_000 - 1024, "but for those that the collector is just being told of"
+                await eventually(lambda: unkept() > 0)
+                for _ in range(3_500):  # and more, where it is full
+                    traces.start(FORM).end()
+                await eventually(lambda: unkept() > 1_500)
+                count = unkept()
+    assert 5_000 - 1024 - 512 <= count <= 5_000 - 1024, "but for those that the collector is just being told of"
     said = [line["count"] for line in logged if line["event"] == "traces.dropped"]
     assert sum(said) == 5_000, "with what still waited, and what was on its way"
     assert not [record for record in caplog.records if "Queue full" in record.message], "none for each that is dropped"
@@ -336,9 +351,12 @@ async def test_what_ends_last_is_told_before_its_process_ends(monkeypatch: pytes
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     monkeypatch.setattr(otlp, "request", request)
     monkeypatch.setattr(traces, "FLUSH", 0.2)
-    async with telemetry.configured("test", uuid4()):
-        traces.start(FORM).end()
-    assert len(asked) == 1
+    with capture_logs() as logged:
+        async with telemetry.configured("test", uuid4()):
+            for number in (1, 2**63, 3):  # the second has no form on the wire, and takes no other with it
+                traces.start(FORM, facts={"notifyqueue.attempt": number}).end()
+    assert len(asked) == 2
+    assert sum(line["count"] for line in logged if line["event"] == "traces.dropped") == 3, "for nobody listened"
 
 
 async def test_what_a_caller_calls_a_trace_makes_no_line_of_the_library(
@@ -353,7 +371,8 @@ async def test_what_a_caller_calls_a_trace_makes_no_line_of_the_library(
         for state in ("no state", "A=b", "a=b,a=c", many):
             assert traces.written(traces.received({"traceparent": parent, "tracestate": state})) == parent
         assert traces.received({"traceparent": parent * 20}) is None
-    assert not [record for record in caplog.records if record.name in traces.WARN_EACH_TIME]
+    # An exporter of a test before this one may still say that it is gone.
+    assert not [record for record in caplog.records if not record.name.startswith("opentelemetry.exporter")]
 
 
 @pytest.mark.parametrize("then", ["refuses", "is silent"])
