@@ -7,6 +7,11 @@ import tempfile
 import time
 from pathlib import Path
 
+if __name__ == "__main__":
+    from shared import starting
+
+    starting.spare_children()
+
 import asyncpg
 
 from benchmarks import bare, lanes, ours, recipients, stats, telemetry

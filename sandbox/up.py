@@ -59,8 +59,6 @@ class Died(NotUp):
 
 def main() -> int:
     """Exits with 0 after Ctrl-C, and with 1 and the reason when something would not run."""
-    # A child here becomes another program at once. What grpc does between the two has ended some of them.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     settle()
     parser = argparse.ArgumentParser(prog="python -m sandbox.up", description="Everything on this machine.")
     parser.add_argument("--state", type=Path, help="the folder it keeps (default: .local)")

@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import os
 import sys
 
 GARBAGE = 10_000  # objects that are made, and not given back, before any is looked at
@@ -12,7 +13,15 @@ def begin() -> None:
     it grows is a sixth of a start.
     """
     gc.disable()
+    spare_children()
     _load_logs()
+
+
+def spare_children() -> None:
+    """To be called before grpc is imported, which looks then. A child becomes another program at once; what grpc does
+    to both until then has ended some children, and left some parents with calls that are never answered.
+    """
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 def settle() -> None:

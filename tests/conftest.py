@@ -1,8 +1,11 @@
 """Databases for the tests: every test has its own, copied from one that was migrated once."""
 
+from shared import starting
+
+starting.spare_children()
+
 import functools
 import itertools
-import os
 import shutil
 import signal
 import tempfile
@@ -42,10 +45,6 @@ hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
 _numbers = itertools.count(1)
-
-# A child here becomes another program at once. What grpc does between the two has ended some of them.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     for item in items:

@@ -19,6 +19,7 @@ from tests.waiting import eventually
 ROOT = Path(__file__).resolve().parent.parent
 SECRET = "a secret key for tests, 32 characters"
 STOP_TIMEOUT = 60.0
+LINES_SHOWN = 100
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
 _numbers = itertools.count(1)
@@ -81,11 +82,19 @@ async def running(module: str, folder: Path, environment: Mapping[str, str]) -> 
         )
     try:
         yield Running(process, log)
+    except BaseException:
+        _show(log)
+        raise
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGCONT)
             process.kill()
             await process.wait()
+
+
+def _show(log: Path) -> None:
+    """For the report of a test that failed."""
+    print(f"--- the end of {log.name}", *log.read_text(errors="replace").splitlines()[-LINES_SHOWN:], sep="\n")
 
 
 def environment(url: str, **settings: object) -> dict[str, str]:

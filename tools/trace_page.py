@@ -5,7 +5,6 @@ they are is looked at by tests/integration/test_traces.py, which has both anyway
 """
 
 import asyncio
-import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +14,11 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID, uuid4
+
+if __name__ == "__main__":
+    from shared import starting
+
+    starting.spare_children()
 
 import asyncpg
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -232,7 +236,6 @@ def with_sections(page: str, made: str) -> str:
 
 
 def main() -> None:
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     logs.configure("trace page", "ERROR")
     with tempfile.TemporaryDirectory(prefix="notifyqueue-traces-") as folder:
         Path(folder).chmod(0o755)

@@ -3,12 +3,9 @@
 The last line is `demo: ok …` and the exit code 0, or what is wrong is named, and it is 1.
 """
 
-import os
 import sys
 
 if __name__ == "__main__":
-    # A child here becomes another program at once. What grpc does between the two has ended some of them.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
         from shared import starting
 

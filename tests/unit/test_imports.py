@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Coroutine, Mapping, Sequence, Set
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,9 @@ import asyncio, gc, json, runpy, sys, uuid
 loaded = {}
 
 def started(module):
-    # As a program, until it sees that it has no settings.
+    # As a program of its own, until it sees that it has no settings.
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("structlog", "rich")]:
+        del sys.modules[name]
     gc.enable()
     try:
         runpy.run_module(module, run_name="__main__")
@@ -68,6 +71,32 @@ loaded["the sandbox"] = started("sandbox")
 print(json.dumps(loaded))
 """
 
+# What a program says to grpc before that looks, and to the collector before the work begins and when it ends.
+PARENT = """
+import atexit, gc, json, os, runpy, sys
+
+seen = {"told": []}
+
+class WhenGrpcLooks:
+    def find_spec(self, name, path=None, target=None):
+        if name == "grpc":
+            seen["told"].append(os.environ.get("GRPC_ENABLE_FORK_SUPPORT"))
+
+def ended():
+    seen["left alone at the end"] = gc.get_freeze_count() >= seen["settled"] + len(made_later)
+    print(json.dumps(seen))
+
+sys.meta_path.insert(0, WhenGrpcLooks())
+atexit.register(ended)
+module, *sys.argv[1:] = sys.argv[1:]
+try:
+    runpy.run_module(module, run_name="__main__")
+except SystemExit as end:
+    assert not end.code
+seen["settled"] = gc.isenabled() and gc.get_freeze_count()
+made_later = [[] for _ in range(100_000)]
+"""
+
 DRAWING = {"rich"}  # which structlog loads wherever it is
 TELEMETRY = {"opentelemetry.sdk", "opentelemetry.exporter", "opentelemetry.proto", "prometheus_client"}
 OF_SOME = DRAWING | TELEMETRY | {"google.auth", "cryptography.x509"}  # who traces, who pushes, who shows a certificate
@@ -90,6 +119,34 @@ def loaded() -> Mapping[str, Set[str]]:
     )
     assert done.returncode == 0, done.stderr
     return {program: set(modules) for program, modules in json.loads(done.stdout).items()}
+
+
+@pytest.mark.parametrize("program", ["sandbox.up", "sandbox.demo"])
+def test_who_starts_the_others_spares_them_what_grpc_does_to_children_and_collects_like_them(program: str) -> None:
+    seen = _as_a_parent(program, "--help")
+    assert seen["told"] == ["0"]
+    assert seen["settled"] > 10_000
+    assert seen["left alone at the end"]
+
+
+@pytest.mark.parametrize("program", [["benchmarks", "--help"], ["tests.conftest"]])
+def test_whatever_has_children_spares_them_what_grpc_does_to_them(program: Sequence[str]) -> None:
+    assert _as_a_parent(*program)["told"] == ["0"]
+
+
+def _as_a_parent(*arguments: str) -> Mapping[str, Any]:
+    environ = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
+    done = subprocess.run(
+        [sys.executable, "-c", PARENT, *arguments],
+        cwd=CHECKOUT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return seen
 
 
 @pytest.mark.parametrize("program", UNASKED)
