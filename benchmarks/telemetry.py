@@ -126,6 +126,7 @@ def _idle_cost() -> float:
                 spans.answered(call, ACCEPTED, "smtp")
             measured.called(CLAIM, "smtp", ACCEPTED, 0.0)
             spans.judged(span, Sent())
+            traces.written(span.reference)
         measured.recorded("EMAIL", Sent())
     return max(0.0, time.perf_counter() - began - empty) / CALLS
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from sandbox import accounts, service_account
-from sandbox.postgres import HOST, is_free
+from sandbox.postgres import HOST
 from shared.access import Role
 from shared.api_keys import ApiKey
 from shared.migrations import migrate
@@ -41,6 +41,8 @@ PORTS = {
     "smtp": 52525,
     "sandbox": 58080,
 }
+
+_held: list[socket.socket] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ async def make_plan(state: Path, owner_url: str, settings: Settings = NO_SETTING
     await migrate(owner_url)
     plan = Plan(
         state=state,
-        ports={name: port if is_free(port) else _any_free() for name, port in PORTS.items()},
+        ports={name: _take(port) for name, port in PORTS.items()},
         urls=await _logins(state, owner_url),
         secret_key=_kept(state / "secret_key", secrets.token_urlsafe(48)),
         webhook_secret=_kept(state / "webhook_secret", _new_webhook_secret()),
@@ -206,8 +208,16 @@ async def _is_good(store: Store, key: ApiKey, role: Role, tenant: str | None) ->
     return (stored.caller.role, stored.caller.tenant) == (role, tenant)
 
 
-def _any_free() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _take(wanted: int) -> int:
+    """`wanted`, or another where that is somebody's. Until this process ends no outgoing connection is given it, as it
+    might be. Whoever is to serve there binds it as well, and alone listens.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        holder.bind((HOST, wanted))
+    except OSError:
+        holder.bind((HOST, 0))
+    _held.append(holder)
+    port: int = holder.getsockname()[1]
+    return port

@@ -46,6 +46,7 @@ hypothesis.settings.load_profile("patient")
 
 _numbers = itertools.count(1)
 
+
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(PATIENT):

@@ -16,7 +16,8 @@ def send(channel: str) -> Span:
 
 def sent(span: Span, notification_id: UUID, *, replayed: bool) -> None:
     if span.recorded:
-        span.update({"messaging.message.id": str(notification_id), "notifyqueue.replayed": replayed})
+        span.set("messaging.message.id", str(notification_id))
+        span.set("notifyqueue.replayed", replayed)
 
 
 @cache

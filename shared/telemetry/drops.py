@@ -32,12 +32,14 @@ class Drops:
         self._untaken = 0
         self._told = 0
 
-    def ended(self, count: int, *, unkept: int) -> None:
-        """Where spans end. Not kept: there was no room for them, or for older ones, or they had no form to wait in."""
+    def ended(self, count: int) -> None:
         self._ended += count
-        if unkept:
-            self._unkept += unkept
-            metrics.DROPPED.add(unkept, "QUEUE_FULL")
+
+    def unkept(self, count: int, reason: str) -> None:
+        """Of those that have ended."""
+        if count > 0:
+            self._unkept += count
+            metrics.DROPPED.add(count, reason)
 
     def exported(self, count: int, *, taken: bool) -> None:
         """Where they are exported."""
@@ -94,7 +96,6 @@ class Queue(BatchSpanProcessor):
         self.exporter = exporter
         self.drops = exporter.drops
         self._waiting = self._batch_processor._queue
-        self.size = self._batch_processor._max_queue_size
         self._ended: list[Recorded] = []
         self._loop = asyncio.get_running_loop()
 
@@ -112,11 +113,12 @@ class Queue(BatchSpanProcessor):
         """What has ended waits to be exported from now on."""
         spans, self._ended = self._ended, []
         prepared = self._prepared(spans)
-        room = self.size - len(self._waiting)
-        self.drops.ended(len(spans), unkept=len(spans) - min(len(prepared), room))
-        self._waiting.extendleft(prepared[:-1])
-        for last in prepared[-1:]:
-            self._batch_processor.emit(last)  # which wakes whoever exports
+        self.drops.ended(len(spans))
+        self.drops.unkept(len(spans) - len(prepared), "UNENCODABLE")
+        self.drops.unkept(len(self._waiting) + len(prepared) - self._batch_processor._max_queue_size, "QUEUE_FULL")
+        if prepared:
+            self._waiting.extendleft(prepared[:-1])
+            self._batch_processor.emit(prepared[-1])  # which wakes whoever exports
 
     def _prepared(self, spans: Sequence[Recorded]) -> Sequence[Any]:
         """Without those that cannot be: they take no other with them."""
@@ -125,5 +127,5 @@ class Queue(BatchSpanProcessor):
             try:
                 found.append(self.exporter.prepare(span))
             except Exception as error:
-                log.error("traces.unusable", exc_info=error)
+                log.error("traces.unencodable", exc_info=error)
         return found

@@ -314,7 +314,7 @@ GROUP_TIME = Histogram(
 DROPPED = Counter(
     "notifyqueue.traces.dropped",
     "{span}",
-    "Spans that no collector has: `QUEUE_FULL`, or `NOT_TAKEN` after the last try.",
+    "Spans that no collector has: `QUEUE_FULL`, `NOT_TAKEN` after the last try, or `UNENCODABLE`.",
     ("reason",),
 )
 

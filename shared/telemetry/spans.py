@@ -6,7 +6,7 @@ own carry what an exception says: a span has facts that were named, and no words
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import ClassVar, Self
@@ -74,9 +74,6 @@ class Span:
         pass
 
     def set(self, name: str, value: Fact) -> None:
-        pass
-
-    def update(self, facts: Mapping[str, Fact]) -> None:
         pass
 
     def fail(self, error_type: str) -> None:
@@ -151,9 +148,6 @@ class Recorded(Unsampled):
 
     def set(self, name: str, value: Fact) -> None:
         self.facts[name] = value
-
-    def update(self, facts: Mapping[str, Fact]) -> None:
-        self.facts.update(facts)
 
     def fail(self, error_type: str) -> None:
         self.failed = True

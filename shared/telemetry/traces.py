@@ -99,7 +99,7 @@ async def exported(about: "Resource") -> AsyncIterator[None]:
     finally:
         await _shut_down(queues)
         for queue in queues:
-            queue.flush()
+            queue.flush()  # what ended while the others were waited for
             queue.drops.tell_last()
 
 

@@ -1,6 +1,7 @@
 """What the owner does with tenants and keys, as it is typed; and the keys that `make up` keeps."""
 
 import asyncio
+import socket
 import stat
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from sandbox.page import page
 from sandbox.plan import Plan, make_plan
+from sandbox.postgres import HOST
 from shared import admin
 from shared.access import Role
 from shared.api_keys import ApiKey
@@ -309,7 +311,7 @@ async def test_a_given_key_that_could_be_guessed_is_refused_and_not_repeated(
     assert not weak or weak not in refused.err[0]
 
 
-# The keys of `make up`.
+# The keys and ports of `make up`.
 
 
 def keys(plan: Plan) -> tuple[str, str]:
@@ -339,3 +341,11 @@ async def test_make_up_makes_keys_anew_that_the_database_does_not_take(
         row = await stored(tables, key)
         assert row
         assert (row.caller.role, row.secret_hash) == (role, key.secret_hash())
+
+
+async def test_make_up_keeps_its_ports_for_those_who_serve_there(database_url: str, tmp_path: Path) -> None:
+    port = (await make_plan(tmp_path, database_url)).ports["smtp"]
+    with socket.socket() as somebody, pytest.raises(OSError, match="in use"):
+        somebody.bind((HOST, port))
+    with socket.create_server((HOST, port)):
+        assert (await make_plan(tmp_path, database_url)).ports["smtp"] != port

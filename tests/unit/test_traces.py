@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -25,7 +25,7 @@ from services.worker import spans as attempts
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from shared import telemetry
 from shared.telemetry import environment, metrics, otlp, readers, traces
-from shared.telemetry.forms import Form
+from shared.telemetry.forms import Fact, Form
 from shared.telemetry.metrics import Metric
 from shared.telemetry.otlp import MAX_LINKS
 from shared.telemetry.spans import NOBODYS, Recorded, Reference, Unsampled, current
@@ -59,8 +59,8 @@ def context(number: int = 1, flags: str = "01", state: str = "") -> Reference:
 def test_what_goes_out_is_what_the_librarys_own_encoder_makes_of_it(
     parent: Reference | None, links: Sequence[Reference], failed: bool
 ) -> None:
-    with told() as found, traces.start(FORM, parent=parent, links=links) as span:
-        span.update({"messaging.message.id": str(uuid4()), "notifyqueue.attempt": 3, "note": "☃" * 200})
+    facts: Mapping[str, Fact] = {"messaging.message.id": str(uuid4()), "notifyqueue.attempt": 3, "note": "☃" * 200}
+    with told() as found, traces.start(FORM, parent=parent, links=links, facts=facts) as span:
         if failed:
             span.fail("451")
         with traces.below(FORM):
@@ -353,9 +353,11 @@ async def test_what_ends_last_is_told_before_its_process_ends(monkeypatch: pytes
     monkeypatch.setattr(traces, "FLUSH", 0.2)
     with capture_logs() as logged:
         async with telemetry.configured("test", uuid4()):
+            monkeypatch.setattr(Metric, "kept", True)
             for number in (1, 2**63, 3):  # the second has no form on the wire, and takes no other with it
                 traces.start(FORM, facts={"notifyqueue.attempt": number}).end()
     assert len(asked) == 2
+    assert metrics.DROPPED.values()["UNENCODABLE",] == 1
     assert sum(line["count"] for line in logged if line["event"] == "traces.dropped") == 3, "for nobody listened"
 
 
