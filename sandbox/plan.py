@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import platform
 import secrets
 import socket
 from collections.abc import Mapping
@@ -209,8 +210,8 @@ async def _is_good(store: Store, key: ApiKey, role: Role, tenant: str | None) ->
 
 
 def _take(wanted: int) -> int:
-    """`wanted`, or another where that is somebody's. Until this process ends no outgoing connection is given it, as it
-    might be. Whoever is to serve there binds it as well, and alone listens.
+    """`wanted`, or another where that is somebody's. On Linux no outgoing connection is given it until this process
+    ends; whoever is to serve there binds it as well, and alone listens. Elsewhere two may not bind it.
     """
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -218,6 +219,9 @@ def _take(wanted: int) -> int:
         holder.bind((HOST, wanted))
     except OSError:
         holder.bind((HOST, 0))
-    _held.append(holder)
     port: int = holder.getsockname()[1]
+    if platform.system() == "Linux":
+        _held.append(holder)
+    else:
+        holder.close()
     return port
