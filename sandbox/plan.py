@@ -43,8 +43,6 @@ PORTS = {
     "sandbox": 58080,
 }
 
-_held: list[socket.socket] = []
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -210,7 +208,7 @@ async def _is_good(store: Store, key: ApiKey, role: Role, tenant: str | None) ->
 
 
 def _take(wanted: int) -> int:
-    """`wanted`, or another where that is somebody's. On Linux no outgoing connection is given it until this process
+    """`wanted`, or another where somebody listens. On Linux no outgoing connection is given it until this process
     ends; whoever is to serve there binds it as well, and alone listens. Elsewhere two may not bind it.
     """
     holder = socket.socket()
@@ -221,7 +219,7 @@ def _take(wanted: int) -> int:
         holder.bind((HOST, 0))
     port: int = holder.getsockname()[1]
     if platform.system() == "Linux":
-        _held.append(holder)
+        holder.detach()  # open to the end, and nobody's to close
     else:
         holder.close()
     return port

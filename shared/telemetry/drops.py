@@ -110,7 +110,9 @@ class Queue(BatchSpanProcessor):
         self._ended.append(span)
 
     def flush(self) -> None:
-        """What has ended waits to be exported from now on."""
+        """What has ended waits to be exported from now on. What an export takes in this very instant may be counted as
+        dropped.
+        """
         spans, self._ended = self._ended, []
         prepared = self._prepared(spans)
         self.drops.ended(len(spans))
@@ -123,9 +125,12 @@ class Queue(BatchSpanProcessor):
     def _prepared(self, spans: Sequence[Recorded]) -> Sequence[Any]:
         """Without those that cannot be: they take no other with them."""
         found = []
+        failed: Exception | None = None
         for span in spans:
             try:
                 found.append(self.exporter.prepare(span))
             except Exception as error:
-                log.error("traces.unencodable", exc_info=error)
+                failed = error
+        if failed:
+            log.error("traces.unencodable", exc_info=failed)
         return found

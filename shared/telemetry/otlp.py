@@ -129,8 +129,8 @@ def _fact(name: str, value: Fact) -> bytes:
 
 def _id(name: str, value: Fact) -> bytes:
     """Likewise, for what no other span has: the lengths depend on its length only."""
-    text = str(value)
-    return _before(name, len(text)) + text.encode()
+    encoded = str(value).encode()
+    return _before(name, len(encoded)) + encoded
 
 
 @lru_cache(maxsize=256)

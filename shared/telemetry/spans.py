@@ -105,7 +105,10 @@ class Unsampled(Reference, Span):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _current.reset(self._entered)
+        try:
+            _current.reset(self._entered)
+        except ValueError:
+            return  # what nobody waits for any more is finalised outside of its task
 
 
 class Recorded(Unsampled):
@@ -141,10 +144,10 @@ class Recorded(Unsampled):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _current.reset(self._entered)
         if kind is not None and not self.end_time:
             self.fail(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."))
         self.end()
+        super().__exit__(kind, error, trace)
 
     def set(self, name: str, value: Fact) -> None:
         self.facts[name] = value

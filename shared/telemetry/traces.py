@@ -44,6 +44,7 @@ WARN_EACH_TIME = (
 HEADERS = ("traceparent", "tracestate")
 # Characters, as W3C asks to pass on. A longer one is dropped, or each of our own calls would carry it.
 LONGEST_STATE = 512
+FLAGS = 0x03  # sampled, random; all others are to be passed on as none
 
 _W3C = TraceContextTextMapPropagator()
 _WRITTEN = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}( [!-~][ -~]{0,511})?").fullmatch
@@ -121,28 +122,30 @@ def _queue(name: str, about: "Resource") -> "Queue | None":
 
     try:
         exporter = Exporter(about) if name == OTLP else Console(about)
-        return Queue(exporter, None if "OTEL_BSP_MAX_QUEUE_SIZE" in os.environ else QUEUE)
+        return Queue(exporter, None if os.environ.get("OTEL_BSP_MAX_QUEUE_SIZE") else QUEUE)
     except Exception as error:
         log.error("traces.unusable", exporter=name, exc_info=error)
         return None
 
 
 async def _shut_down(queues: "Iterable[Queue]") -> None:
-    """In a thread of its own, which a process does not wait for: the library may take half a minute."""
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
-    for queue in queues:
-        queue.flush()
+    """Each in a thread of its own, which a process does not wait for: the library may take half a minute."""
+    loop = asyncio.get_running_loop()
 
-    def shut_down() -> None:
-        for queue in queues:
+    def shut_down(queue: "Queue", done: asyncio.Event) -> None:
+        try:
             queue.shutdown()  # type: ignore[no-untyped-call]
-        with suppress(RuntimeError):  # nobody waits any more
-            loop.call_soon_threadsafe(done.set)
+        finally:
+            with suppress(RuntimeError):  # nobody waits any more
+                loop.call_soon_threadsafe(done.set)
 
-    threading.Thread(target=shut_down, name="traces", daemon=True).start()
+    ended = {queue: asyncio.Event() for queue in queues}
+    for queue, done in ended.items():
+        queue.flush()
+        threading.Thread(target=shut_down, args=(queue, done), name="traces", daemon=True).start()
     try:
         async with asyncio.timeout(FLUSH):
-            await done.wait()
+            await asyncio.gather(*(done.wait() for done in ended.values()))
     except TimeoutError:
         for queue in queues:
             queue.exporter.shutdown()  # breaks off the call that is under way
@@ -181,7 +184,7 @@ def received(headers: Mapping[str, str]) -> Reference | None:
         return None
     state = f" {found.trace_state.to_header()}" if found.trace_state else ""
     ids = found.trace_id.to_bytes(16, "big"), found.span_id.to_bytes(8, "big")
-    return Reference(*ids, f"-{found.trace_flags:02x}{state}")
+    return Reference(*ids, f"-{found.trace_flags & FLAGS:02x}{state}")
 
 
 def headers(span: Span) -> Mapping[str, str]:

@@ -81,6 +81,8 @@ class WhenGrpcLooks:
     def find_spec(self, name, path=None, target=None):
         if name == "grpc":
             seen["told"].append(os.environ.get("GRPC_ENABLE_FORK_SUPPORT"))
+            seen["begun"] = not gc.isenabled()
+            seen["drawing"] = "rich" in sys.modules
 
 def ended():
     seen["left alone at the end"] = gc.get_freeze_count() >= seen["settled"] + len(made_later)
@@ -126,6 +128,7 @@ def test_who_starts_the_others_spares_them_what_grpc_does_to_children_and_collec
     seen = _as_a_parent(program, "--help")
     assert seen["told"] == ["0"]
     assert seen["settled"] > 10_000
+    assert (seen["begun"], seen["drawing"]) == (True, False)
     assert seen["left alone at the end"]
 
 

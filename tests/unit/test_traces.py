@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,13 +19,15 @@ import grpc.aio
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExportResult
 from opentelemetry.trace import SpanKind
 from structlog.testing import capture_logs
 
 from services.worker import spans as attempts
 from services.worker.outcome import Ended, Later, Sent, Verdict
 from shared import telemetry
-from shared.telemetry import environment, metrics, otlp, readers, traces
+from shared.telemetry import environment, metrics, otlp, readers, serving, traces
 from shared.telemetry.forms import Fact, Form
 from shared.telemetry.metrics import Metric
 from shared.telemetry.otlp import MAX_LINKS
@@ -59,7 +62,12 @@ def context(number: int = 1, flags: str = "01", state: str = "") -> Reference:
 def test_what_goes_out_is_what_the_librarys_own_encoder_makes_of_it(
     parent: Reference | None, links: Sequence[Reference], failed: bool
 ) -> None:
-    facts: Mapping[str, Fact] = {"messaging.message.id": str(uuid4()), "notifyqueue.attempt": 3, "note": "☃" * 200}
+    facts: Mapping[str, Fact] = {
+        "messaging.message.id": str(uuid4()),
+        "notifyqueue.attempt": 3,
+        "note": "☃" * 200,
+        "no.id": "é",
+    }
     with told() as found, traces.start(FORM, parent=parent, links=links, facts=facts) as span:
         if failed:
             span.fail("451")
@@ -216,6 +224,19 @@ def test_a_state_longer_than_the_standard_asks_to_pass_on_is_dropped(length: int
     assert found == (f"{parent} {entries}" if kept else parent)
 
 
+@pytest.mark.parametrize(("flags", "passed_on"), [("ff", "03"), ("fc", "00"), ("02", "02"), ("01", "01")])
+def test_flags_that_the_standard_has_not_given_a_meaning_are_passed_on_as_none(flags: str, passed_on: str) -> None:
+    ids = f"00-{'1' * 32}-{'2' * 16}"
+    assert traces.written(traces.received({"traceparent": f"{ids}-{flags}"})) == f"{ids}-{passed_on}"
+
+
+def test_states_in_several_headers_are_one_list_and_several_parents_are_none() -> None:
+    parent = f"00-{'1' * 32}-{'2' * 16}-01"
+    sent = [("traceparent", parent), ("tracestate", "a=1"), ("x-other", "c=3"), ("tracestate", "b=2")]
+    assert traces.written(traces.received(serving._headers(sent))) == f"{parent} a=1,b=2"
+    assert traces.received(serving._headers([*sent, ("traceparent", parent)])) is None
+
+
 @pytest.mark.parametrize("state", ["a=b\r\nX: y", "a=b é", " ", "a=" + "x" * 511])
 def test_what_no_header_takes_is_not_restored(state: str) -> None:
     with told():
@@ -290,7 +311,7 @@ async def test_what_cannot_be_used_is_left_out(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_limit_that_is_no_number_stops_no_process_from_starting() -> None:
     environ = {**os.environ, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "unlimited"}
-    subprocess.run([sys.executable, "-c", "import shared.telemetry.spans"], cwd=CHECKOUT, env=environ, check=True)
+    subprocess.run([sys.executable, "-c", "import shared.telemetry.tracer"], cwd=CHECKOUT, env=environ, check=True)
 
 
 async def test_the_sdk_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,6 +362,47 @@ async def test_a_collector_that_says_nothing_holds_up_nobody_and_what_there_is_n
     assert traces.start(FORM) is NOBODYS
 
 
+async def test_a_collector_that_says_nothing_keeps_no_span_from_the_console(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    printed: list[ReadableSpan] = []
+
+    def export(_: ConsoleSpanExporter, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        printed.extend(spans)
+        return SpanExportResult.SUCCESS
+
+    monkeypatch.setattr(ConsoleSpanExporter, "export", export)
+    monkeypatch.setattr(traces, "FLUSH", 1.0)
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp,console")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with capture_logs() as logged:
+            async with telemetry.configured("test", uuid4()):
+                traces.start(FORM).end()
+    assert [span.name for span in printed] == [FORM.name]
+    assert [line["count"] for line in logged if line["event"] == "traces.dropped"] == [1], "of the collector"
+
+
+async def test_a_size_that_is_empty_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "")
+    queue = traces._queue("console", ABOUT)
+    assert queue
+    queue.shutdown()  # type: ignore[no-untyped-call]
+    assert queue._batch_processor._max_queue_size == traces.QUEUE
+
+
+async def test_what_nobody_waits_for_any_more_is_told_all_the_same() -> None:
+    async def work() -> None:
+        with traces.start(FORM):
+            await asyncio.Event().wait()
+
+    with told() as found:
+        coroutine = work()
+        copy_context().run(coroutine.send, None)
+        coroutine.close()  # outside of its context, as when it is finalised
+    assert [(span.failed, span.facts["error.type"]) for span in found.spans] == [(True, "GeneratorExit")]
+
+
 async def test_what_ends_last_is_told_before_its_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
 
@@ -348,7 +410,8 @@ async def test_what_ends_last_is_told_before_its_process_ends(monkeypatch: pytes
         asked.extend(entries)
         return b""
 
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    with socket.create_server(("127.0.0.1", 0)) as server:  # where nobody listens in a moment
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
     monkeypatch.setattr(otlp, "request", request)
     monkeypatch.setattr(traces, "FLUSH", 0.2)
     with capture_logs() as logged:
