@@ -16,6 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
+if __name__ == "__main__":
+    from shared import starting
+
+    starting.spare_children()
+
 import aiohttp
 import aiosmtplib
 from pydantic import SecretStr

@@ -83,6 +83,8 @@ class WhenGrpcLooks:
             seen["told"].append(os.environ.get("GRPC_ENABLE_FORK_SUPPORT"))
             seen["begun"] = not gc.isenabled()
             seen["drawing"] = "rich" in sys.modules
+            if not sys.argv[1:]:
+                sys.exit()  # before it does what it is for
 
 def ended():
     seen["left alone at the end"] = gc.get_freeze_count() >= seen["settled"] + len(made_later)
@@ -132,9 +134,9 @@ def test_who_starts_the_others_spares_them_what_grpc_does_to_children_and_collec
     assert seen["left alone at the end"]
 
 
-@pytest.mark.parametrize("program", [["benchmarks", "--help"], ["tests.conftest"]])
-def test_whatever_has_children_spares_them_what_grpc_does_to_them(program: Sequence[str]) -> None:
-    assert _as_a_parent(*program)["told"] == ["0"]
+@pytest.mark.parametrize("program", ["benchmarks", "tests.conftest", "tools.inbox_picture", "tools.trace_page"])
+def test_whatever_has_children_spares_them_what_grpc_does_to_them(program: str) -> None:
+    assert _as_a_parent(program)["told"] == ["0"]
 
 
 def _as_a_parent(*arguments: str) -> Mapping[str, Any]:
