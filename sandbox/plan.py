@@ -139,7 +139,7 @@ async def make_plan(state: Path, owner_url: str, settings: Settings = NO_SETTING
         settings=settings,
     )
     # Anew each time: it names where tokens are given.
-    _write_secret(plan.service_account, service_account.make(f"{plan.sandbox_url}/fcm/token"))
+    write_secret(plan.service_account, service_account.make(f"{plan.sandbox_url}/fcm/token"))
     return plan
 
 
@@ -171,16 +171,17 @@ def _new_webhook_secret() -> str:
 def _kept(file: Path, new: str) -> str:
     """A secret that outlives this run, since what it sealed does; readable by its owner only."""
     if not file.exists():
-        _write_secret(file, new)
+        write_secret(file, new)
     return file.read_text()
 
 
-def _write_secret(file: Path, text: str) -> None:
+def write_secret(file: Path, text: str) -> None:
+    """For its owner alone, and whole or not at all: who comes in between finds what was there before."""
     fresh = file.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     fresh.touch(mode=0o600)
     fresh.write_text(text)
-    fresh.rename(file)  # whole or not at all: a part of a secret would be kept for ever
+    fresh.rename(file)
 
 
 async def _kept_key(file: Path, owner_url: str, role: Role, tenant: str | None) -> str:
@@ -190,7 +191,7 @@ async def _kept_key(file: Path, owner_url: str, role: Role, tenant: str | None) 
         kept = _read_key(file)
         if kept is None or not await _is_good(Store(connection), kept, role, tenant):
             kept = await create_key(connection, role, tenant, name="make up")
-            _write_secret(file, kept.reveal())
+            write_secret(file, kept.reveal())
     finally:
         await connection.close()
     return kept.reveal()

@@ -285,7 +285,7 @@ class Postgres:
     def _choose_port(self) -> int:
         """The one that we had, or another if somebody took it."""
         kept = self._beside("port")
-        port = int(kept.read_text()) if kept.exists() else 0
+        port = int(kept.read_text() or 0) if kept.exists() else 0
         if not port or not is_free(port):
             port = next(port for port in random.sample(PORTS, len(PORTS)) if is_free(port))
         return port

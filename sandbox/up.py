@@ -25,7 +25,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sandbox.page import page
-from sandbox.plan import NO_SETTINGS, Plan, Settings, make_plan
+from sandbox.plan import NO_SETTINGS, Plan, Settings, make_plan, write_secret
 from sandbox.postgres import HOST, Postgres, PostgresError, folder_for
 from shared.migrations import MigrationError
 from shared.starting import settle
@@ -223,9 +223,7 @@ def write_place(plan: Plan, processes: dict[str, asyncio.subprocess.Process]) ->
         "platform_key": plan.platform_key,
         "urls": dict(plan.urls),
     }
-    file = plan.state / "up.json"
-    file.touch(mode=0o600)
-    file.write_text(json.dumps(place))
+    write_secret(plan.state / "up.json", json.dumps(place))
 
 
 def _watched(processes: Mapping[str, asyncio.subprocess.Process]) -> "list[asyncio.Task[int]]":

@@ -70,7 +70,7 @@ async def in_the_midst(state: Path) -> dict[str, Any]:
     async def some() -> dict[str, Any]:
         if not file.exists():
             return {}
-        place: dict[str, Any] = json.loads(file.read_text() or "{}")
+        place: dict[str, Any] = json.loads(file.read_text())
         url = f"http://{place['addresses']['sandbox']}/mails"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             return place if await answer.json() else {}

@@ -17,6 +17,7 @@ import pytest
 from sandbox.page import page
 from sandbox.plan import Plan, make_plan
 from sandbox.postgres import HOST
+from sandbox.up import write_place
 from shared import admin
 from shared.access import Role
 from shared.api_keys import ApiKey
@@ -343,6 +344,26 @@ async def test_make_up_makes_keys_anew_that_the_database_does_not_take(
         row = await stored(tables, key)
         assert row
         assert (row.caller.role, row.secret_hash) == (role, key.secret_hash())
+
+
+async def test_where_make_up_is_can_be_read_whole_at_any_time(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, place = await make_plan(tmp_path, database_url), tmp_path / "up.json"
+    while_written: list[str | None] = []
+    write = Path.write_text
+
+    def watched(file: Path, text: str) -> int:
+        file.touch()
+        while_written.append(place.read_text() if place.exists() else None)
+        return write(file, text)
+
+    monkeypatch.setattr(Path, "write_text", watched)
+    write_place(plan, {})
+    first = place.read_text()
+    write_place(plan, {})
+    assert while_written == [None, first]
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="elsewhere two may not bind one port")

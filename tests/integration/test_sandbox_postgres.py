@@ -205,6 +205,12 @@ def test_an_initdb_that_was_cut_short_leaves_nothing(folder: Path) -> None:
     assert not list(folder.glob(".data*"))
 
 
+def test_a_port_whose_writing_was_cut_short_is_chosen_anew(folder: Path) -> None:
+    (folder / "data.port").touch()
+    with Postgres(folder / "data", HASTY) as server:
+        assert run(server.url, "SELECT 1") == 1
+
+
 def test_a_start_that_cannot_succeed_says_why_and_gives_the_lock_back(folder: Path) -> None:
     with pytest.raises(PostgresError, match="shared_buffers"):
         Postgres(folder / "data", {"shared_buffers": "much"}).__enter__()
